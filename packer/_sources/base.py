@@ -105,8 +105,8 @@ class OtherFiles:
         more = f", … ({len(ordered)} suffixes)" if len(ordered) > _SHOWN else ""
         files = "1 file of another type was" if len(self) == 1 else f"{len(self):,} files of other types were"
         advice = (
-            f". {option('any_image', True)} takes the images among them; {option('extensions')} says "
-            "which suffixes count"
+            f". {option('any_image', True)} packs the images among them; {option('extensions')} sets the suffixes of "
+            "images"
         )
         return [f"{files} not looked at: {listed}{more}{advice if self._may_be_images() else ''}"]
 
@@ -147,7 +147,7 @@ class ReadBuffer:
             if not stat.S_ISREG(status.st_mode):
                 raise OSError(0, "not a regular file")
             if status.st_size > LARGEST_READ:
-                raise OSError(0, f"has {status.st_size} bytes, and a sample has {LARGEST_READ} at most")
+                raise OSError(0, f"has {status.st_size} bytes, but a sample can have at most {LARGEST_READ}")
             room = self._free(status.st_size + 1)  # one byte more tells whether the file grew
             count = 0
             while count < len(room):
@@ -346,7 +346,9 @@ class FileColumn:
         if kind.file == "npy":
             array = npy_array(data)
             if array.dtype.name != self.field.dtype:
-                raise ValueError(f"it is an array of {array.dtype}, and the first file's is of {self.field.dtype}")
+                raise ValueError(
+                    f"it is an array of {array.dtype}, but the first file has an array of {self.field.dtype}"
+                )
             return self.field.encode(array)
         if kind.syntax:
             self.field.decode(data)
@@ -574,7 +576,7 @@ class Source:
         names = [field.name for field in fields]
         if repeated := [name for name in names if names.count(name) > 1]:
             raise SourceError(
-                f"two fields have one name: {', '.join(sorted(set(repeated)))}. Give each a name of its own."
+                f"two fields have the same name: {', '.join(sorted(set(repeated)))}. Give each field a different name."
             )
         return replace(self, fields=tuple(fields), columns=(*self.columns, *columns))
 
@@ -593,9 +595,9 @@ class Source:
         first = f"{printable(self.doubts[0]['name'])}: {printable(self.doubts[0]['reason']).rstrip('.')}"
         more = f", and {len(self.doubts) - 1:,} more" if len(self.doubts) > 1 else ""
         way = (
-            "a conversion leaves such samples out"
+            "a conversion leaves out such samples"
             if skip
-            else "--on-error skip of a conversion leaves such samples out"
+            else "a conversion leaves out such samples with --on-error skip"
         )
         return [f"cannot be used: {first}{more}; {way}"]
 
@@ -749,8 +751,8 @@ class Source:
         if not files or NO_STAMP in (before, now):
             return what_changed(before, now)
         if before[0] != now[0]:
-            return f"with its files of {', '.join(files)} it had {before[0]} bytes and has {now[0]}"
-        return f"its time, or that of its files of {', '.join(files)}, is another"
+            return f"together with its files of {', '.join(files)} it had {before[0]} bytes and now has {now[0]}"
+        return f"its modification time, or that of its files of {', '.join(files)}, changed"
 
     def _stamps_beside(self, index: int) -> Iterator[Stamp]:
         for column in self.columns:
@@ -778,12 +780,12 @@ class Source:
             if error.errno not in ABOUT_THE_FILE:
                 raise SourceError(f"{printable(path)}: reading failed: {cause_of(error)}") from error
             self._require_as_listed(index, self.stamp(index))
-            named = "" if self.lines is None else f", which line {self.lines[index]} of the labels names"
+            named = "" if self.lines is None else f", named in line {self.lines[index]} of the labels"
             raise ImageError(f"{what}cannot be read: {error.strerror}{named}", self.names[index]) from error
         except MemoryError as error:
             size, memory = os.stat(path).st_size, available_memory()
             if memory is None or size < memory:
-                raise SourceError(f"{printable(path)}: {size:,} bytes do not fit into what memory is free") from error
+                raise SourceError(f"{printable(path)}: {size:,} bytes do not fit into the free memory") from error
             raise ImageError(f"{what}cannot be read: the file is larger than the memory", self.names[index]) from error
 
     def _require_as_listed(self, index: int, stamp: Stamp) -> None:
@@ -811,8 +813,8 @@ class Source:
         if self.computed is not None:
             names = ", ".join(field.name for field in self.computed.fields)
             raise OptionError(
-                f"a list of images does not hold the fields {names}, which are computed from the images' annotations: "
-                f"convert without `packer scan` and {option('parts')}"
+                f"a list of images cannot contain the fields {names}, which are computed from the annotations: "
+                f"convert without `packer scan` and without {option('parts')}"
             )
 
     def describe(self) -> dict[str, str]:
@@ -858,7 +860,7 @@ def some(names: Sequence[str]) -> str:
 def none_readable(root: Path, count: int, skipped: Sequence[Mapping[str, str]]) -> SourceError:
     """Return the error for a source in which no image can be read; the message quotes the first reason."""
     first = f", such as {printable(skipped[0]['name'])}: {printable(skipped[0]['reason'])}" if skipped else ""
-    return SourceError(f"{printable(root)}: not one of its {count} images can be read{first}")
+    return SourceError(f"{printable(root)}: none of its {count} images can be read{first}")
 
 
 def listing_digest(  # noqa: PLR0917

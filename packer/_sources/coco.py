@@ -37,7 +37,7 @@ Id = int | str
 
 _FARTHEST = 1e30  # the largest number, because numbers become float32; a comparison with NaN is false, too
 _LARGEST = (1 << 63) - 1  # the largest id
-_REMEDY = "Correct the annotation, or take it out of the file."
+_REMEDY = "Correct the annotation, or remove it from the file."
 
 
 class Segmentation(NamedTuple):
@@ -172,19 +172,17 @@ class _File:
         """Raise SourceError if a document is not a file of annotations; the message names its actual type."""
         if isinstance(document, list) and document and isinstance(document[0], dict) and "image_id" in document[0]:
             raise self._refused(
-                "it is a list of results (image_id, category_id, score), which have no images: name the file of "
+                "it is a list of results (image_id, category_id, score), which has no images: pass the file of "
                 "annotations, such as instances_val2017.json"
             )
         if not isinstance(document, dict) or "images" not in document:
-            raise self._refused('it has no list "images", so it is no file of annotations in COCO\'s format')
+            raise self._refused('it has no list "images", so it is not an annotation file in COCO\'s format')
         first = document.get("annotations")
         if isinstance(first, list) and first and isinstance(first[0], dict) and "segments_info" in first[0]:
             raise self._refused(
-                "it has panoptic annotations (segments_info), whose segments lie in PNG files: "
-                f"{option('coco')} reads instances, "
-                "keypoints and captions, such as instances_val2017.json. Take the PNG files as they are by "
-                f"{option('fields')}, "
-                "such as 'panoptic:image=../panoptic_val2017/{stem}.png'"
+                f"it has panoptic annotations (segments_info), whose segments are in PNG files: {option('coco')} "
+                "reads instances, keypoints and captions, such as instances_val2017.json. Store the PNG files "
+                f"unchanged with {option('fields')}, such as 'panoptic:image=../panoptic_val2017/{{stem}}.png'"
             )
 
     def _parsed(self) -> Any:
@@ -193,7 +191,7 @@ class _File:
         except OSError as error:
             raise self._refused(f"cannot be read: {error.strerror}") from error
         except (ValueError, RecursionError) as error:
-            raise self._refused(f"it is no JSON: {error}") from error
+            raise self._refused(f"it is not JSON: {error}") from error
 
     def _entries(
         self, document: dict[str, Any], name: str, refuse: Callable[[str, Any, SourceError], None]
@@ -204,7 +202,7 @@ class _File:
         """
         entries = document.get(name, [])
         if not isinstance(entries, list):
-            raise self._refused(f'"{name}" is no list of objects')
+            raise self._refused(f'"{name}" is not a list of objects')
         ids = [_id(entry.get("id")) if isinstance(entry, dict) else None for entry in entries]
         counts = Counter(ids)
         types = Counter(type(id) for id in ids if id is not None)
@@ -213,16 +211,16 @@ class _File:
         for position, (entry, id) in enumerate(zip(entries, ids, strict=True)):
             where = f"entry {position} of {name}"
             if id is None:
-                problem = f"{where}, counted from 0, has no id: a whole number or a text"
+                problem = f"{where}, counted from 0, has no id, which must be a whole number or a string"
             elif isinstance(id, int) and abs(id) > _LARGEST:
                 problem = f"{where}, counted from 0, has an id beyond 64 bits"
             elif type(id) is not kind:
                 problem = (
-                    f"the ids of {name} are numbers and texts, and entry {position}, counted from 0, has the id "
-                    f"{id!r}. Write all of them as numbers, or all as texts."
+                    f"some ids of {name} are numbers and others are strings; entry {position}, counted from 0, has "
+                    f"the id {id!r}. Write all of them as numbers, or all as strings."
                 )
             elif counts[id] > 1:
-                problem = f"the id {id} stands twice in {name}. Ids tell one from the other."
+                problem = f"the id {id} occurs twice in {name}. Each id must be unique."
             else:
                 entry["id"] = id
                 usable.append(entry)
@@ -254,7 +252,9 @@ class _File:
             if not isinstance(entry.get("name"), str):
                 raise self._refused(f"category {entry['id']} has no name")
             if (isinstance(entry["id"], int) and entry["id"] < 0) or not is_text(entry["name"]):
-                raise self._refused(f"category {entry['id']} ({entry['name']}): ids are 0 or more, and names are text")
+                raise self._refused(
+                    f"category {entry['id']} ({entry['name']}): ids must be 0 or more, and names must be text"
+                )
             known = self._joined.categories.setdefault(entry["id"], {})
             if error := self._join(known, entry, f"category {entry['id']}"):
                 raise error
@@ -283,7 +283,10 @@ class _File:
             if of is None or image is None:
                 if of not in self._joined.unusable:
                     self._bad.add(
-                        what, self._refused(f"{what} is of the image {of!r}, which is none of the images. {_REMEDY}")
+                        what,
+                        self._refused(
+                            f"{what} belongs to the image {of!r}, which is not in the list of images. {_REMEDY}"
+                        ),
                     )
                 continue
             name, problem = image.members["file_name"], self._problem(entry, image)
@@ -297,24 +300,24 @@ class _File:
         if isinstance(entry.get("segmentation"), _Unsound):
             return f"{entry['segmentation']}. {_REMEDY}"
         if _is_caption(entry):
-            return None if isinstance(entry["caption"], str) else "its caption is no text"
+            return None if isinstance(entry["caption"], str) else "its caption is not text"
         problem = self._problem_of_object(entry, image)
         return None if problem is None else f"{problem}. {_REMEDY}"
 
     def _problem_of_object(self, entry: dict[str, Any], image: CocoImage) -> str | None:
         category = entry["category_id"] = _id(entry.get("category_id"))
         if category is None:
-            return "it has no category_id: a whole number or a text"
+            return "it has no category_id, which must be a whole number or a string"
         known = self._joined.categories
         if category == -1 or ((known or isinstance(category, str)) and category not in known):
-            return f"its category {category} is none of the categories"
+            return f"its category {category} is not in the list of categories"
         if entry.get("iscrowd") not in (None, 0, 1):
-            return f"iscrowd is 0 or 1, not {entry['iscrowd']!r}"
+            return f"iscrowd must be 0 or 1, not {entry['iscrowd']!r}"
         if "area" in entry and not (entry["area"] is None or _are_numbers([entry["area"]])):
-            return f"its area {entry['area']!r} is no number"
+            return f"its area {entry['area']!r} is not a number"
         keypoints = entry.get("keypoints")
         if keypoints is not None and not (_are_numbers(keypoints) and len(keypoints) % 3 == 0):
-            return "its keypoints are no list of numbers x y visibility x y visibility ..."
+            return "its keypoints are not a list of numbers x y visibility x y visibility ..."
         return _position_problem(entry, image.size)
 
     def _leave_out(self, id: Id, name: str, error: SourceError) -> None:
@@ -332,7 +335,9 @@ class _File:
         for name, value in more.items():
             before = known.setdefault(name, value)
             if before is not value and before != value:  # NaN differs from itself
-                problem = f"{what}: its {name} is another here than in a file before. Convert with one of the files."
+                problem = (
+                    f"{what}: its {name} differs from that in an earlier file. Convert with only one of the files."
+                )
                 return self._refused(problem)
         return None
 
@@ -372,22 +377,22 @@ def _position_problem(entry: dict[str, Any], size: tuple[int, int] | None) -> st
     """Return the reason why a segmentation or box is not inside an image of this size."""
     of_mask = None if entry.get("segmentation") is None else entry["segmentation"].size
     if None not in (of_mask, size) and of_mask != size:
-        return f"its run lengths are of the size {of_mask}, and its image of {size}: height and width"
+        return f"its run lengths have the size {of_mask}, but its image has {size} (height, width)"
     return None if entry.get("bbox") is None else _box_problem(entry["bbox"], size)
 
 
 def _box_problem(box: Any, size: tuple[int, int] | None) -> str | None:
     if not _are_numbers(box) or len(box) != 4:
-        return "its bbox is no list of four numbers x y width height"
+        return "its bbox is not a list of four numbers x y width height"
     left, top, width, height = box
     if width < 0 or height < 0:
-        return f"its box {box} has a side below 0: boxes are x y width height"
+        return f"its box {box} has a negative side: boxes are x y width height"
     if size is None:
         return None
     right, bottom = size[1] + MARGIN, size[0] + MARGIN
     if min(left, top) >= -MARGIN and left + width <= right and top + height <= bottom:
         return None
-    return f"its box {box}, x y width height, lies outside of the image of {size[1]} x {size[0]} pixels"
+    return f"its box {box}, x y width height, lies outside the image of {size[1]} x {size[0]} pixels"
 
 
 _OF_OBJECTS = ("id", "category_id", "bbox", "area", "iscrowd", "segmentation", "keypoints")
@@ -668,8 +673,9 @@ def _with_all_boxes(
     count = sum(map(len, lacking.values()))
     for id, without in lacking.items():
         error = SourceError(
-            f"{shown}: {count:,} annotations have no bbox, and others have one. The first of {printable(names[id])} is "
-            f"{without[0]}. Give it a box x y width height, or take it out of the file."
+            f"{shown}: {count:,} annotations have no bbox, but others have one. The first one of "
+            f"{printable(names[id])} is annotation {without[0]}. Add its bbox x y width height, or remove the "
+            "annotation from the file."
         )
         bad.add(names[id], error)
     return [id for id in ids if id not in lacking]
@@ -679,7 +685,7 @@ def _with_sizes(ids: Sequence[Id], joined: Joined, names: Mapping[Id, str], show
     """Return the images whose entries have height and width, because masks are drawn in this size."""
     without = {id: None for id in ids if joined.images[id].size is None}
     for id in without:
-        drawn_by = f"{len(without):,} images have no height and width, and {option('masks', True)} draws by them"
+        drawn_by = f"{len(without):,} images have no height and width, which {option('masks', True)} needs"
         bad.add(names[id], SourceError(f"{shown}: {drawn_by}"))
     return [id for id in ids if id not in without]
 
@@ -688,7 +694,7 @@ def _text_ids(joined: Joined) -> Iterator[str]:
     """Yield a note on the numbers assigned to categories with text ids."""
     shown = [f"{id}: {number}" for id, number in joined.category_numbers.items() if isinstance(id, str)]
     if shown:
-        yield f"ids of categories are texts, and get numbers in the order of the file: {some(shown)}"
+        yield f"ids of categories are strings; they are numbered in the order of the file: {some(shown)}"
 
 
 def _flat_boxes(images: Sequence[CocoImage]) -> Iterator[str]:
@@ -696,7 +702,7 @@ def _flat_boxes(images: Sequence[CocoImage]) -> Iterator[str]:
     boxes = (entry.get("bbox") for image in images for entry in (image.objects or {}).values())
     if flat := sum(box is not None and min(box[2:]) <= 0 for box in boxes):
         yield (
-            f"{flat:,} boxes have no width or no height; they are kept, and torchvision's detectors refuse them in "
+            f"{flat:,} boxes have no width or no height; they are stored, but torchvision's detectors refuse them in "
             "training"
         )
 
@@ -712,7 +718,7 @@ def _names(joined: Joined, shown: str, bad: BadSamples) -> dict[Id, str]:
             bad.add(f"image {id}", SourceError(f"{shown}: image {id}: file_name {printable(file_name)}: {problem}"))
             continue
         if first.setdefault(name, id) != id:
-            one = f"{shown}: the images {first[name]} and {id} have one file_name, {printable(file_name)}"
+            one = f"{shown}: the images {first[name]} and {id} have the same file_name, {printable(file_name)}"
             bad.add(f"image {id}", SourceError(one))
             continue
         names[id] = name
@@ -740,7 +746,7 @@ def _present(  # noqa: PLR0917
                 f"{otherwise} SRC is the directory to which file_name is relative; {option('on_missing', 'skip')} "
                 "leaves out missing images."
             )
-        walk.account.left_out("image", "it is not there; --on-missing skip", missing, chosen=True)
+        walk.account.left_out("image", "it does not exist; --on-missing skip", missing, chosen=True)
     unnamed = sorted(found.difference(names.values(), bad))
     walk.account.left_out("image", "it has no entry in the annotations", unnamed)
     return there
@@ -749,18 +755,17 @@ def _present(  # noqa: PLR0917
 def _masks(joined: Joined, images: Sequence[CocoImage], shown: str) -> tuple[Field]:
     """Return the field into which masks are drawn; SourceError if masks cannot be drawn."""
     if not any(entry.get("segmentation") for image in images for entry in (image.objects or {}).values()):
-        raise SourceError(f"{shown}: {option('masks', True)} draws segmentations, and no annotation has one")
+        raise SourceError(f"{shown}: {option('masks', True)} draws segmentations, but no annotation has one")
     if not joined.categories:
         raise SourceError(
-            f"{shown}: {option('masks', True)} draws the ids of categories, and the files have no categories"
+            f"{shown}: {option('masks', True)} draws the ids of categories, but the files have no categories"
         )
     numbers = joined.category_numbers
     for id, category in joined.categories.items():
         if not 0 < numbers[id] <= _MOST_MASKED:
             raise SourceError(
-                f"{shown}: category {id} ({printable(category['name'])}) cannot be drawn by "
-                f"{option('masks', True)}: 0 is where no "
-                f"annotation is, and {_MOST_MASKED} the most that a PNG holds. Give the category another id."
+                f"{shown}: category {id} ({printable(category['name'])}) cannot be drawn by {option('masks', True)}: "
+                f"0 means no annotation, and a PNG can store at most {_MOST_MASKED}. Give the category another id."
             )
     return (Field("mask", "mask"),)
 

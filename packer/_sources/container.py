@@ -110,7 +110,7 @@ class ContainerSource(Source):
         assert self.pixels is not None
         size, (height, width) = int(self.images.size[index]), self.shapes[index].tolist()
         if height < 1 or width < 1 or size != self.pixels.size(height, width):
-            raise ImageError(f"{size} bytes are no pixels of {width} x {height}", self.names[index])
+            raise ImageError(f"{size} bytes are not {width} x {height} pixels", self.names[index])
 
     def is_pixels(self, index: int) -> bool:
         """Tell whether image `index` is stored as raw pixels and not encoded."""
@@ -123,7 +123,7 @@ class ContainerSource(Source):
         try:
             return self.pixels.rgb(data, height, width)
         except ValueError as error:
-            raise ImageError(f"{len(data)} bytes are no pixels of {width} x {height}", self.names[index]) from error
+            raise ImageError(f"{len(data)} bytes are not {width} x {height} pixels", self.names[index]) from error
 
     def broken(self, rows: range) -> Iterator[int]:
         """Yield the rows of images that do not match the checksums in their files, or cannot be read."""
@@ -156,7 +156,7 @@ class ContainerSource(Source):
         data = self.files.read(file, begin, size)
         if self.seals.of(data) != self.seals.checksum[index]:
             where = f"{printable(self.files.path(file))}, byte {begin}"
-            raise ImageError(f"{where}: {size} bytes do not fit the checksum behind them", self.names[index])
+            raise ImageError(f"{where}: the checksum of {size} bytes does not match", self.names[index])
         first = int(self.images.offset[index]) - begin
         return memoryview(data)[first : first + int(self.images.size[index])]
 
@@ -186,13 +186,14 @@ class ContainerSource(Source):
         for doubt in self.doubts:
             where = f"{printable(self.root / doubt['name'])}: {doubt['reason']}"
             raise SourceError(
-                f"{where}. Fetch it again; or take what is there, and have it listed: {option('on_error', 'skip')}"
+                f"{where}. Download it again; or convert the rest, and list what is missing: "
+                f"{option('on_error', 'skip')}"
             )
 
     def require_listable(self) -> None:
         raise OptionError(
-            f"a list of images does not say where they lie in {printable(self.path(0))}: make an index, and take it "
-            "in the place of SRC: `packer index SRC OUT.index`"
+            f"a list of images has no offsets, which are needed for images inside {printable(self.path(0))}: make an "
+            "index instead with `packer index SRC OUT.index`, and convert OUT.index"
         )
 
 
@@ -269,7 +270,7 @@ def _account_for_tables(container: Container, directory: Path) -> None:
     for name in names:
         stem, _, suffix = name.partition(".")
         if is_label_name(stem) and f".{suffix}".lower() in LABEL_SUFFIXES:
-            why = f"beside files of {container.kind}, whose samples have no labels in them"
+            why = f"next to files of {container.kind}, whose samples have no labels"
             container.account.looks_like_labels("file", name, "", why)
 
 

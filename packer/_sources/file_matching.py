@@ -29,18 +29,18 @@ def _slashes(name: str) -> str:
 
 
 _FORMS: tuple[tuple[str, Form], ...] = (
-    ("with slashes for backslashes", _slashes),
-    ("without the blanks around them", lambda name: "/".join(map(str.strip, name.strip().split("/")))),
+    ("with slashes instead of backslashes", _slashes),
+    ("without spaces around them", lambda name: "/".join(map(str.strip, name.strip().split("/")))),
     ("in the other Unicode form of accents (NFC, NFD)", lambda name: unicodedata.normalize("NFC", name)),
-    ("without the quoting of URLs", urllib.parse.unquote),
-    ("in upper or lower case", lambda name: unicodedata.normalize("NFC", name.casefold())),
+    ("without percent-encoding", urllib.parse.unquote),
+    ("with other upper and lower case", lambda name: unicodedata.normalize("NFC", name.casefold())),
 )
 """Differences between names that are ignored: how a note describes each, and the function that removes it.
 
 They are tried in this order. Each function is applied to the result of the previous function.
 """
 
-_WITH_SUFFIX = "with the suffix that the table leaves out"
+_WITH_SUFFIX = "with the suffix that the table omits"
 
 
 class FileMatcher:
@@ -85,7 +85,7 @@ class FileMatcher:
         for how, rows in self._how.items():
             first = rows[0]
             yield (
-                f"{len(rows):,} paths of the table are those of files {how}, such as "
+                f"{len(rows):,} paths of the table match files only {how}, such as "
                 f"{printable(self._original[first])!r} for {printable(self.found[first])!r}"
             )
 
@@ -127,7 +127,7 @@ class FileMatcher:
             below = {row: "/".join(one[count:]) for row, one in parts.items()}
             if sum(name in keys or name in stems for name in below.values()) >= _BARE * len(below):
                 self._names = below
-                how = f"without {printable('/'.join(common[:count]))!r} before them"
+                how = f"without the prefix {printable('/'.join(common[:count]))!r}"
                 self._match(how, str)
                 self._match(f"{how}, {_WITH_SUFFIX}", str, _stem)
                 return
@@ -136,7 +136,7 @@ class FileMatcher:
         """Match names that have no directories with files in any directory."""
         if any("/" in name for name in self._names.values()):
             return
-        how = "in the directories that the table leaves out"
+        how = "with the directories that the table omits"
         self._match(how, posixpath.basename)
         self._match(f"{how}, {_WITH_SUFFIX}", str, lambda name: _stem(posixpath.basename(name)))
 
@@ -182,10 +182,10 @@ def account_for_split(  # noqa: PLR0917
         named = [posixpath.basename(name.replace("\\", "/")) for name in missing]
         otherwise = called_otherwise(set(map(posixpath.basename, others)), named)
         raise SourceError(
-            f"{where}: {len(missing):,} images of split {printable(split)} are not there: {some(missing)}.{otherwise} "
-            f"{option('on_missing', 'skip')} leaves them out."
+            f"{where}: {len(missing):,} images of the split {printable(split)} do not exist: "
+            f"{some(missing)}.{otherwise} {option('on_missing', 'skip')} leaves them out."
         )
-    account.left_out("image", "the split names it, and it is not there; --on-missing", missing, chosen=True)
+    account.left_out("image", "the split lists it, but it does not exist; --on-missing", missing, chosen=True)
 
 
 def _stem(name: str) -> str:

@@ -242,7 +242,7 @@ def _option_of(name: str) -> str | None:
     if not folder and file in _METADATA:
         return None  # it has been read already, or the user wants it ignored
     if folder and file in (*_METADATA, DATASET_JSON):
-        return f"convert that directory, {folder}, alone"
+        return f"convert the directory {folder} separately"
     options = dict.fromkeys((".csv", ".tsv", ".jsonl", ".parquet"), option("labels"))
     options |= {".json": option("coco"), ".yaml": option("yolo"), ".yml": option("yolo")}
     options[".txt"] = f"{option('no_header', True)} {option('labels')}"
@@ -263,7 +263,7 @@ def subdirectories(root: Path) -> list[str]:
     except FileNotFoundError:
         raise SourceError(f"{printable(root)}: no such file or directory") from None
     except NotADirectoryError as error:
-        raise SourceError(f"{printable(root)}: a file, not a directory with one subdirectory a class") from error
+        raise SourceError(f"{printable(root)}: a file, not a directory with one subdirectory per class") from error
     except OSError as error:
         raise SourceError(f"{printable(root)}: cannot be listed: {error.strerror}") from error
 
@@ -335,7 +335,7 @@ def imagefolder_source(
     if not folders:
         raise SourceError(
             f"{printable(root)}: no subdirectories in it. Images are expected as {printable(root)}/CLASS/IMAGE; "
-            f"for labels in a file, say {option('labels', 'FILE.csv')}; for images without labels, say "
+            f"for labels in a file, pass {option('labels', 'FILE.csv')}; for images without labels, pass "
             f"{option('unlabeled', True)}"
             f"{files_to_name(root)}."
         )
@@ -355,7 +355,7 @@ def imagefolder_source(
             f"{printable(root)}: no images ({rule or ImageRule()}) in its {counted(len(listed), 'directory')}{others}"
             f"{files_to_name(root)}"
         )
-    account.left_out("image", "it lies outside of any class, as ImageFolder has it", outside)
+    account.left_out("image", "it is not in a class directory; ImageFolder ignores it too", outside)
     if classes is None:
         notes += _review_classes(root, listed, account, allow_empty=allow_empty)
     ids = class_ids(list(listed) if classes is None else classes)
@@ -411,9 +411,12 @@ def _account_for_training(root: Path, folders: Sequence[str], account: Account) 
     others = (
         ""
         if same
-        else f", and others have other ids there: convert both, and this one with {option('classes_from')} its pack"
+        else (
+            f", and other classes have other ids there: convert both, this directory with {option('classes_from')} "
+            "and the pack of the other"
+        )
     )
-    account.not_looked_at("class", f"the directory {printable(training[0])} beside has it{others}", lacking)
+    account.not_looked_at("class", f"the directory {printable(training[0])} next to this one has it{others}", lacking)
 
 
 def require_images_in_classes(source: Source) -> None:
@@ -426,8 +429,8 @@ def _of_empty(root: Path, empty: Sequence[str]) -> SourceError:
     hidden = f"; {option('skip_hidden', True)} leaves hidden ones out" if any(map(is_hidden, empty)) else ""
     one = len(empty) == 1
     return SourceError(
-        f"{printable(root)}: no images in the class director{'y' if one else 'ies'} {some(empty)}, where ImageFolder "
-        f"raises too{_annotations(root, empty)}. Fill or remove {'it' if one else 'them'}; or say "
+        f"{printable(root)}: no images in the class director{'y' if one else 'ies'} {some(empty)}, which ImageFolder "
+        f"refuses too{_annotations(root, empty)}. Fill or remove {'it' if one else 'them'}; or pass "
         f"{option('allow_empty', True)}: such a class keeps its id{hidden}"
     )
 
@@ -438,21 +441,21 @@ def _annotations(root: Path, folders: Iterable[str]) -> str:
         files = next((sorted(files) for _, _, files in os.walk(root / folder) if files), [])
         suffixes = {os.path.splitext(file)[1].lower() for file in files}
         if ".xml" in suffixes:
-            return _converted(root, f"Pascal VOC's annotations in {folder}", "voc", root, split=True)
+            return _converted(root, f"the Pascal VOC annotations in {folder}", "voc", root, split=True)
         if ".txt" in suffixes and folder.rpartition("/")[2] == "labels":
             yamls = [path for above in (root, root.absolute().parent) for path in sorted(above.glob("*.y*ml"))]
             above, said = (yamls[0].parent, yamls[0]) if yamls else (root, Path("data.yaml"))
-            return _converted(above, f"YOLO's labels in {folder}", "yolo", said, split=True)
+            return _converted(above, f"the YOLO labels in {folder}", "yolo", said, split=True)
         if ".json" in suffixes:
             file = next(file for file in files if file.lower().endswith(".json"))
             images = next((root / name for name in subdirectories(root) if name in file), root)
-            return _converted(images, f"annotations such as COCO's in {folder}", "coco", root / folder / file)
+            return _converted(images, f"the COCO annotations in {folder}", "coco", root / folder / file)
     return ""
 
 
 def _converted(root: Path, what: str, name: str, value: Path, *, split: bool = False) -> str:
     how = f"{option(name, shlex.quote(printable(value)))}{' ' + option('split', 'train') if split else ''}"
-    return f". To convert the images with {printable(what)}: {printable(root)} with {how}"
+    return f". To convert the images with {printable(what)}, pass {printable(root)} and {how}"
 
 
 def _without_system_directories(listed: dict[str, list[str]], walk: Walk) -> Account:
@@ -476,9 +479,9 @@ def _without_files(
     owners = files_of(name for names in listed.values() for name in names)
     images = {folder: [name for name in names if name not in owners] for folder, names in listed.items()}
     if any(listed.values()) and not any(images.values()):
-        raise SourceError(f"{printable(root)}: every image is a file of a field of another one")
+        raise SourceError(f"{printable(root)}: every image is the field file of another image")
     if count := sum(map(len, listed.values())) - sum(map(len, images.values())):
-        notes.append(f"{count:,} files of fields lie among the images, and are no images of their own")
+        notes.append(f"{count:,} field files are among the images; they are not packed as images")
     paths_of: dict[str, list[str]] = {}  # for each folder, the files of fields whose images are in other folders
     for path, name in owners.items():
         folder = path.partition("/")[0]
@@ -486,11 +489,11 @@ def _without_files(
             paths_of.setdefault(folder, []).append(path)
     folders = [folder for folder, paths in paths_of.items() if any(os.path.isfile(root / path) for path in paths)]
     if alone := [folder for folder in folders if not images[folder]]:
-        notes.append(f"directories of files of fields alone, which are no classes: {some(alone)}")
+        notes.append(f"directories that contain only field files, which are not classes: {some(alone)}")
     if mixed := [folder for folder in folders if images[folder]]:
         first = printable(images[mixed[0]][0])
         notes.append(
-            f"directories with files of fields that are classes, as they have other images, such as {first}: "
+            f"directories with field files that are classes, because they also have other images, such as {first}: "
             f"{some(mixed)}"
         )
     return {folder: names for folder, names in images.items() if folder not in alone}
@@ -525,7 +528,9 @@ def refuse_splits(root: Path, destination: Path | None = None, parts: int | None
     all_named_so = all(folder.lower() in SPLITS for folder in folders)
     if len(splits) > 1 or (splits and all_named_so):
         annotated = [f"{splits[0]}/{folder}" for folder in class_directories(root / splits[0])]
-        problem = f"{printable(root)} holds splits ({', '.join(splits)}), not classes{_annotations(root, annotated)}."
+        problem = (
+            f"{printable(root)} contains splits ({', '.join(splits)}), not classes{_annotations(root, annotated)}."
+        )
         if destination is None:
             raise SourceError(f"{problem} Pass one of them: {printable(root / splits[0])}")
         raise SourceError(f"{problem}\n{_commands_for_splits(root, splits, destination, parts)}")
@@ -540,9 +545,11 @@ def _commands_for_splits(root: Path, splits: Sequence[str], destination: Path, p
         for split, pack in zip(splits, each, strict=True)
     )
     if parts is None:
-        return f"Convert all of them, with one class map:\n  packer convert {src} {dst} --split all\nor one:\n{first}"
+        return (
+            f"Convert all of them, with the same class ids:\n  packer convert {src} {dst} --split all\nor one:\n{first}"
+        )
     lines = [f"{first} --parts {parts}", *(f"{line} --parts {parts} --classes-from {each[0]}" for line in others)]
-    return "\n".join(["Convert each of them, with one class map:", *lines])
+    return "\n".join(["Convert each of them, with the same class ids:", *lines])
 
 
 def unlabeled_source(root: Path, rule: ImageRule | None = None) -> Source:

@@ -64,8 +64,8 @@ class IndexLocations:
         if isinstance(source, ContainerSource):
             if source.pixels is not None and not source.shapes.any(axis=1).all():
                 raise SourceError(
-                    f"{printable(source.root)}: some images are pixels, and others are encoded, which an index cannot "
-                    "list together: convert them"
+                    f"{printable(source.root)}: some images are raw pixels and others are encoded, but an index can "
+                    "contain only one of the two: convert the images"
                 )
             ranges = {column.field.name: column.ranges for column in source.columns if isinstance(column, RangeColumn)}
             return cls(source.files, source.images, ranges, source.copied, source.pixels)
@@ -336,7 +336,7 @@ def build_index(
         If the disk fails, not one image can be read, or two samples share bytes.
     """
     if isinstance(source, PackSource):
-        raise OptionError(f"{printable(source.root)}: is a pack already, which needs no index")
+        raise OptionError(f"{printable(source.root)}: is already a pack, which needs no index")
     locations = IndexLocations.of(source)
     own = Spool()
     for start in range(0, len(locations.copied), _PIECE):
@@ -395,8 +395,8 @@ def _require_apart(table: Table, locations: IndexLocations) -> None:
     for index in as_stored(table, locations.pixels).overlapping():
         name = printable(decode_name(table.row(index).name or b""))
         raise SourceError(
-            f"{printable(locations.files.root)}: the bytes of {name} are another sample's, too, and an index lists "
-            "none twice. Convert it, which writes them for each"
+            f"{printable(locations.files.root)}: {name} shares its bytes with another sample, which an index does not "
+            "support. Convert the source, which stores the bytes for each sample"
         )
 
 

@@ -33,8 +33,8 @@ def unknown_classes(unknown: Sequence[str], what: str = "classes") -> str:
     shown = ", ".join(unknown[:5]) + (", …" if len(unknown) > 5 else "")
     are = "is" if len(unknown) == 1 else "are"
     return (
-        f"{len(unknown)} of its {what} {are} unknown to the given class list: {shown}. "
-        f"Correct them, or leave out {option('classes_from')}"
+        f"{len(unknown)} of its {what} {are} not in the given class list: {shown}. Correct them, or leave out "
+        f"{option('classes_from')}"
     )
 
 
@@ -50,7 +50,7 @@ def in_known_classes(
     if unknown:
         bad.require_skip(SourceError(f"{where}: {unknown_classes([*map(printable, unknown)])}"))
     for name in unknown:
-        why = f"its class {printable(name)} is none of the given classes"
+        why = f"its class {printable(name)} is not one of the given classes"
         for image in listed[name]:
             bad.add(image, SourceError(why))
     known = {name: list(images) for name, images in listed.items() if name in given}
@@ -64,7 +64,7 @@ def class_ids(classes: Sequence[str]) -> dict[str, int]:
     ids: dict[str, int] = {}
     for label, name in enumerate(classes):
         if ids.setdefault(name, label) != label:
-            raise SourceError(f"the class list names {printable(name)} twice, so that its label is not known")
+            raise SourceError(f"the class list contains {printable(name)} twice, so its label is ambiguous")
     return ids
 
 
@@ -80,11 +80,11 @@ _ALL_DIFFERENT_FROM = 20  # a note reports that all labels differ if there are a
 _SHOWN = 60  # characters of a label that messages show
 _LONGEST = 4000  # most characters of a text that is parsed as a number
 _ESCAPED = re.compile("[\ud800-\udfff]")  # surrogate escapes, which stand for bytes that are not UTF-8
-_AS_UTF_8 = "Save the file as UTF-8, such as by `iconv -f latin1 -t utf-8`."
+_AS_UTF_8 = "Save the file as UTF-8, for example with `iconv -f latin1 -t utf-8`."
 _WANTED = {"int": "a whole number of 64 bits", "float": "a finite number"}
 _CLASS, _INT, _FLOAT = (option("label_type", one) for one in LABEL_TYPES)
 
-NO_IMAGE = "no image has it; it keeps its id, as --classes-from says"
+NO_IMAGE = "no image has it; it keeps its id because of --classes-from"
 """The reason that the account of a source states for a class without images in the given class list."""
 
 Refuse = Callable[[int | None, str], SourceError]
@@ -176,7 +176,7 @@ class LabelTexts:
     def _problem(self, text: str) -> str | None:
         """Return the reason why a label is unusable whatever the other labels are; None if there is no such reason."""
         if not _is_utf_8(text):
-            return f"is no UTF-8. {_AS_UTF_8}"
+            return f"is not UTF-8. {_AS_UTF_8}"
         if self._label_type in ("int", "float"):
             return None if _number(text, self._label_type) is not None else f"is not {_WANTED[self._label_type]}"
         if self._classes is None or not text or text in self._classes:
@@ -184,8 +184,8 @@ class LabelTexts:
         if self._label_type is None and self._classes_are_numbers and _WHOLE.fullmatch(text.strip()):
             number = text.strip().partition(".")[0]
             is_id = len(number) <= _DIGITS and -1 <= int(number) < len(self._classes)
-            return None if is_id else "is no id of the given classes"
-        return "is none of the given classes"
+            return None if is_id else "is not an id of the given classes"
+        return "is not one of the given classes"
 
     def _refused(self, text: str, problem: str) -> SourceError:
         """Return the error about the first row that has this label."""
@@ -197,7 +197,7 @@ class LabelTexts:
         for row, text in enumerate(self._texts):
             number = _number(text, label_type)
             if number is None:
-                wanted = f"{_WANTED[label_type]}, as {option('label_type', label_type)} asks"
+                wanted = f"{_WANTED[label_type]}, which {option('label_type', label_type)} requires"
                 raise self._refuse(row, f"is not {wanted}. Correct it, or leave the row out.")
             values[row] = number
         return Meaning(values, label_type)
@@ -206,7 +206,7 @@ class LabelTexts:
         """Interpret the labels as ids or as names of classes."""
         for text in self._distinct:
             if not _is_utf_8(text):
-                raise self._refused(text, f"is no UTF-8. {_AS_UTF_8}")
+                raise self._refused(text, f"is not UTF-8. {_AS_UTF_8}")
         rows, unlabeled = len(self._texts), self._texts.count("")
         notes = [f"{unlabeled:,} of {rows:,} rows have no label, and get the label -1"] if unlabeled else []
         are_whole = all(map(_WHOLE.fullmatch, map(str.strip, self._distinct)))
@@ -220,13 +220,16 @@ class LabelTexts:
             if self._label_type is None and self._classes is None:
                 notes += self._mixture()
             elif self._label_type == "class" and are_whole and self._classes is None:
-                notes.append(f"the labels are numbers, and names of classes by {_CLASS}: the ids follow their spelling")
+                notes.append(
+                    f"the labels are numbers, which {_CLASS} reads as class names: the ids follow their alphabetical "
+                    "order"
+                )
             labels, names = self._named()
             notes += _remarks(self._distinct)
         if rows >= _ALL_DIFFERENT_FROM and len(self._distinct) == rows:
             notes.append(
-                f"no two of the {rows:,} labels are equal, so each image has a class of its own; "
-                f"numbers to predict are kept as they are by {_FLOAT}, or {_INT}"
+                f"all {rows:,} labels are different, so each image has its own class; to keep the labels as numbers, "
+                f"pass {_FLOAT} or {_INT}"
             )
         return Meaning(labels, "class", names, notes)
 
@@ -244,21 +247,21 @@ class LabelTexts:
     def _id_problem(self, digits: str) -> str | None:
         """Return the reason why a whole number is not a class id, or is ambiguous; None if it is a class id."""
         if re.match("[+-]?0[0-9]", digits):
-            return f"may be a number or a name. Say {_CLASS} for names, or {_INT} for numbers without classes."
+            return f"may be a number or a name. Pass {_CLASS} for names, or {_INT} for numbers without classes."
         if digits.startswith("-") and digits not in ("-0", "-1"):
             return (
-                "is no class id: ids are 0 or more, and -1 means unlabeled. "
-                f"Say {_INT} for numbers without classes, or {_CLASS} for names."
+                f"is not a class id: ids are 0 or more, and -1 means unlabeled. Pass {_INT} for numbers without "
+                f"classes, or {_CLASS} for names."
             )
         rows, classes = len(self._texts), self._classes
         most = len(classes) - 1 if classes is not None else _SPREAD[0] + _SPREAD[1] * rows
         if len(digits) <= _DIGITS and int(digits) <= most:
             return None
         if classes is not None:
-            return f"is unknown to the given class list, which ends with {most}"
+            return f"is not in the given class list, whose last id is {most}"
         return (
             f"is too large for a class id in {rows:,} rows. "
-            f"Say {_CLASS} for names, sorted as text, or {_INT} for numbers without classes."
+            f"Pass {_CLASS} for names, sorted as text, or {_INT} for numbers without classes."
         )
 
     def _named(self) -> tuple[Labels, list[str]]:
@@ -276,16 +279,17 @@ class LabelTexts:
         if distinct and len(numbers) == len(distinct):
             odd = next(text for text in self._texts if text and not _WHOLE.fullmatch(text.strip()))
             raise self._refused(
-                odd, f"is no class id. Say {_FLOAT} to keep numbers as they are (regression), or {_CLASS} for names."
+                odd,
+                (f"is not a class id. Pass {_FLOAT} to keep numbers as they are (regression), or {_CLASS} for names."),
             )
         rows = sum(distinct[text] for text in numbers)
         if 2 * rows < sum(distinct.values()):
             numbers = [text for text in numbers if _NOT_FINITE.fullmatch(text.strip())]
-            return [f"{quoted(text)} is taken for the name of a class" for text in numbers]
+            return [f"{quoted(text)} is read as a class name" for text in numbers]
         words = [text for text in distinct if not _is_number(text)]
         return [
-            f"{rows:,} of {len(self._texts):,} labels are numbers, and others are not, such as {quoted(words[0])}: "
-            "all are taken for names of classes, and the ids follow the names sorted as text"
+            f"{rows:,} of {len(self._texts):,} labels are numbers, but others are not, such as {quoted(words[0])}: "
+            "all are read as class names, and the ids follow the names sorted as text"
         ]
 
 
@@ -318,9 +322,9 @@ def _remarks(distinct: Iterable[str]) -> list[str]:
     names = sorted(distinct)
     notes = []
     if lists := [name for name in names if _LIST.search(name)] or _lists_of_words(names):
-        notes.append(f"{_some(lists)} may be lists of labels, and each is taken for the name of one class")
+        notes.append(f"{_some(lists)} may be lists of labels, but each is read as the name of one class")
     if spaced := [name for name in names if name != name.strip()]:
-        the = "it belong to the name of the class" if len(spaced) == 1 else "them belong to the names of the classes"
+        the = "it are part of the class name" if len(spaced) == 1 else "them are part of the class names"
         notes.append(f"{_some(spaced).removesuffix(',')}: the spaces around {the}")
     return notes
 
@@ -438,8 +442,8 @@ def with_given_classes(
         else:
             bad.require_skip(
                 SourceError(
-                    f"{printable(source.root)}: field {own.name!r} has other classes than {printable(pack)} gives it, "
-                    f"and the ids of a pack's fields stay. {remedy}"
+                    f"{printable(source.root)}: field {own.name!r} has other classes than in {printable(pack)}, and "
+                    f"the ids of fields in a pack cannot change. {remedy}"
                 )
             )
             rows = _rows_of_other_meaning(source, own, field, pack)
@@ -478,7 +482,7 @@ def _renumbered(column: Column, pack_field: Field, pack: Path) -> tuple[Column, 
     problems: dict[int, str] = {}
     for at in np.flatnonzero(is_unknown[inverse]).tolist():
         name = printable(names[inverse[at]])
-        problem = f"field {own.name!r}: {name} is no class that {printable(pack)} knows; unknown are {every}"
+        problem = f"field {own.name!r}: {name} is not a class in {printable(pack)}; all unknown classes: {every}"
         problems.setdefault(int(rows[at]), problem)
     field = replace(pack_field, file=own.file)
     if isinstance(column, NumberColumn):
@@ -514,7 +518,9 @@ def _rows_of_other_meaning(source: Source, own: Field, pack_field: Field, pack: 
         for number in () if stored is None else np.atleast_1d(own.decode(stored)).tolist():
             name = _class_name(own, number)
             if not pack_field.knows(number).all() or _class_name(pack_field, number) != name:
-                problem = f"{printable(name)} has the id {number}, which is another class in {printable(pack)}, or none"
+                problem = (
+                    f"{printable(name)} has the id {number}, which means another class or no class in {printable(pack)}"
+                )
                 problems.setdefault(row, f"field {own.name!r}: {problem}")
     return problems
 

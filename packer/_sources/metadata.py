@@ -117,7 +117,7 @@ class MetadataTable(LabelTable):
             try:
                 objects = parsed_json(cell) if cell.strip() else None
             except ValueError as error:
-                raise ValueError(f"it is no JSON: {error}") from error
+                raise ValueError(f"it is not JSON: {error}") from error
         if not isinstance(objects, dict):
             return {} if objects is None else {_OBJECTS: cell}
         boxes = objects.get("bbox")
@@ -126,7 +126,9 @@ class MetadataTable(LabelTable):
         more = {key: value for key, value in objects.items() if key not in ("bbox", "categories")}
         categories = objects.get("categories")
         if isinstance(boxes, list) and isinstance(categories, list) and len(boxes) != len(categories):
-            raise ValueError(f"{len(boxes)} bbox and {len(categories)} categories. Each box has one category.")
+            raise ValueError(
+                f"it has {len(boxes)} bbox and {len(categories)} categories. Each box must have one category."
+            )
         row = {_OBJECTS: more or None, "objects.bbox": boxes, "objects.categories": categories}
         cells = {column: value for column, value in row.items() if value is not None}
         return {column: json.dumps(value) for column, value in cells.items()} if self.of_texts else cells
@@ -163,14 +165,13 @@ def metadata_of(root: Path, names: Sequence[str], bad: BadSamples) -> MetadataTa
     """
     if len(names) > 1:
         raise SourceError(
-            f"{printable(root)}: {', '.join(names)} are there. Remove all but one, or say "
-            f"{option('no_metadata', True)}."
+            f"{printable(root)}: {', '.join(names)} exist. Remove all but one, or pass {option('no_metadata', True)}."
         )
     table = MetadataTable(open_table(root / names[0], TableOptions(bad=bad)))
     try:
         return table if _NAME in table.header() else None
     except (SourceError, MissingDependencyError) as error:
-        raise type(error)(f"{error} {option('no_metadata', True)} leaves the file alone.") from error
+        raise type(error)(f"{error} {option('no_metadata', True)} ignores the file.") from error
 
 
 def metadata_source(
@@ -244,7 +245,7 @@ def metadata_source(
     field_names = ", ".join(column.field.name for column in columns) or "none"
     notes = [f"{printable(table.path.name)}: fields {field_names}"]
     if nans := [f"{printable(name)} ({count:,})" for name, count in table.nans.items() if count]:
-        notes.append(f"NaN is taken for a missing value, null, in these columns: {some_columns(nans)}")
+        notes.append(f"NaN is read as a missing value, null, in these columns: {some_columns(nans)}")
     _account_for_columns(source, rows, unnamed)
     source = replace(source, notes=[*source.notes, *rows.notes, *notes], doubts=tuple(table.bad.found))
     found = [column.taken(np.maximum(image_rows, 0)).with_missing(image_rows < 0) for column in columns]
@@ -255,8 +256,8 @@ def _require_distinct(table: LabelTable, header: Sequence[str]) -> None:
     """Raise SourceError if two columns have the same name."""
     if repeated := [name for name in header if header.count(name) > 1]:
         raise SourceError(
-            f"{printable(table.path)}: {len(repeated)} columns have the name {printable(repeated[0])!r}. Give each a "
-            f"name of its own, or say {option('no_metadata', True)}."
+            f"{printable(table.path)}: {len(repeated)} columns have the name {printable(repeated[0])!r}. Give each "
+            f"column a different name, or pass {option('no_metadata', True)}."
         )
 
 
@@ -271,8 +272,8 @@ def _leave_out_files_outside(rows: TableRows) -> None:
                 column_option = f"{column.field.name}={column.field.name}{_OF_FILES}:{column.field.kind}"
                 rows.leave_out(
                     row,
-                    f"column '{column.field.name}{_OF_FILES}': {printable(path)} lies outside of SRC. Correct "
-                    f"the path, or say that it is meant: {option('labels', printable(rows.table.path))} "
+                    f"column '{column.field.name}{_OF_FILES}': {printable(path)} is outside SRC. Correct the path, or "
+                    f"allow it by passing {option('labels', printable(rows.table.path))} "
                     f"{option('path_column', _NAME)} {option('columns', column_option)}",
                 )
     rows.require_sound()
@@ -281,10 +282,10 @@ def _leave_out_files_outside(rows: TableRows) -> None:
 def _account_for_columns(source: Source, rows: TableRows, unnamed: Sequence[str]) -> None:
     """Record in the account which columns are unused: those with invalid field names, and those without values."""
     assert source.account is not None
-    other = f"--labels {printable(rows.table.path)} --path-column {_NAME} --column NEW=COLUMN:KIND gives another"
-    source.account.left_out("column", f"no field can have its name; {other}", unnamed)
+    other = f"--labels {printable(rows.table.path)} --path-column {_NAME} --column NEW=COLUMN:KIND sets another name"
+    source.account.left_out("column", f"its name is not a valid field name; {other}", unnamed)
     rest = [name for name in rows.unused if name not in unnamed and name != _OBJECTS]
-    source.account.not_looked_at("column", "it has no values, or labels that are not wanted", rest)
+    source.account.not_looked_at("column", "it has no values, or has labels that are ignored", rest)
 
 
 def _account_for_candidates(source: Source, table: LabelTable, kinds: Mapping[str, str]) -> None:
@@ -310,10 +311,9 @@ def _matched(listed: Source, rows: TableRows, on_missing: str) -> tuple[Source, 
         if on_missing == "error":
             raise rows.refused(
                 first,
-                f"{printable(rows.names[first])} is none of the images in {printable(source.root)} "
-                f"({len(row_of)} such rows). Correct {_NAME}, or say {option('on_missing', 'skip')} to pass "
-                "over such rows, "
-                f"or {option('no_metadata', True)}.",
+                f"{printable(rows.names[first])} is not an image in {printable(source.root)} ({len(row_of)} such "
+                f"rows). Correct {_NAME}, pass {option('on_missing', 'skip')} to ignore such rows, or pass "
+                f"{option('no_metadata', True)} to ignore the table.",
             )
         if source.account is not None:
             source.account.left_out("row", "it names no image; --on-missing", row_of, chosen=True)
@@ -372,8 +372,8 @@ def _specs(
             specs.append(ColumnSpec(name, column, kind, dtype))
     if len(specs) > MOST_FIELDS:
         raise SourceError(
-            f"{printable(table.path)}: {len(specs)} columns would be fields, and a pack has {MOST_FIELDS} at most. "
-            f"Remove columns, or say {option('no_metadata', True)}."
+            f"{printable(table.path)}: {len(specs)} columns would be fields, but a pack can have at most "
+            f"{MOST_FIELDS}. Remove columns, or pass {option('no_metadata', True)}."
         )
     return specs, unnamed
 
@@ -407,8 +407,8 @@ def stylegan_source(
     walk, account = Walk(root, rule or ImageRule()), Account()
     names = sorted(walk.all_images())
     labels = found.labels
-    has_labels = "the labels" if labels or found.problems else "it says that there are no labels"
-    why = f"{has_labels}, and directories are no classes; --no-metadata leaves it alone"
+    has_labels = "it has the labels" if labels or found.problems else "it says that there are no labels"
+    why = f"{has_labels}, so directories are not classes; --no-metadata ignores it"
     account.taken("file", why, [DATASET_JSON])
     account.update(walk.account)
     if not found.are_of_images(names, account):
@@ -427,7 +427,7 @@ def stylegan_source(
     known = _classes(of_images, classes, path, bad) if numbered else []
     for row, label in enumerate(ids if numbered else ()):
         if not UNLABELED <= label < len(known):
-            problems[row] = f"its label is {label}, and there are {len(known)} classes"
+            problems[row] = f"its label is {label}, but there are {len(known)} classes"
             ids[row] = UNLABELED
     bad_names = {names[row]: why for row, why in sorted(problems.items())}
     for name, why in {**bad_names, **found.problems}.items():
@@ -465,8 +465,8 @@ def _classes(labels: Sequence[Any], classes: Sequence[str] | None, path: Path, b
     ids = [number for number in numbers if UNLABELED <= number <= 1000 + 10 * len(labels)]
     if numbers and not ids and len(numbers) + labels.count(None) == len(labels):
         raise SourceError(
-            f"{printable(path)}: labels from {min(numbers)} to {max(numbers)} are no ids of classes. "
-            f"{option('no_metadata', True)} leaves the file alone"
+            f"{printable(path)}: labels from {min(numbers)} to {max(numbers)} are not class ids. "
+            f"{option('no_metadata', True)} ignores the file"
         )
     most = max(ids, default=UNLABELED)
     if classes is None:

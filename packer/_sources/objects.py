@@ -86,17 +86,17 @@ class ObjectSource(Source):
             if version is None:
                 raise FileNotFoundError(redacted(url))
             if version.size > LARGEST_READ:
-                reason = f"has {version.size} bytes, and a sample has {LARGEST_READ} at most"
+                reason = f"has {version.size} bytes, but a sample can have at most {LARGEST_READ}"
                 raise ImageError(reason, self.names[index])
             data = get(url, 0, version.size, version)
         except FileNotFoundError:
             self._require_as_listed(index, NO_STAMP)
-            named = "" if self.lines is None else f", which line {self.lines[index]} of the table names"
+            named = "" if self.lines is None else f", named in line {self.lines[index]} of the table"
             reason = f"cannot be read: there is no such object{named}: {redacted(url)}"
             raise ImageError(reason, self.names[index]) from None
         except RemoteError as error:
             self._require_as_listed(index, self.stamp(index))
-            raise SourceError(f"{error}. The same command continues.") from error
+            raise SourceError(f"{error}. Run the same command to continue.") from error
         stamp = (len(data), listed[1]) if known else stamp_of_version(version)
         self._require_as_listed(index, stamp)
         return memoryview(data), stamp
@@ -105,14 +105,14 @@ class ObjectSource(Source):
         try:
             return stamp_of_version(head(self.path(index)))
         except RemoteError as error:
-            raise SourceError(f"{error}. The same command continues.") from error
+            raise SourceError(f"{error}. Run the same command to continue.") from error
 
     def what_changed(self, before: Stamp, now: Stamp) -> str:
         if NO_STAMP in (before, now):
-            return "it is gone" if now == NO_STAMP else "it was not there"
+            return "it was deleted" if now == NO_STAMP else "it did not exist before"
         if before[0] != now[0]:
-            return f"its size was {before[0]} and is {now[0]} bytes"
-        return "its ETag is another"
+            return f"its size was {before[0]} bytes and is now {now[0]}"
+        return "its ETag changed"
 
 
 def stamp_of_version(version: Version | None) -> Stamp:
@@ -186,12 +186,12 @@ def prefix_source(
     if not versions:
         raise SourceError(
             f"{redacted(base)}: no images ({rule}) below it{''.join(f'. {note}' for note in notes)}. Images are "
-            f"expected as {redacted(base).rstrip('/')}/CLASS/IMAGE; for images without labels, say "
+            f"expected as {redacted(base).rstrip('/')}/CLASS/IMAGE; for images without labels, pass "
             f"{option('unlabeled', True)}."
         )
     names = sorted(versions) if unlabeled else sorted(versions, key=_in_tree)
     _account_for_hidden(names, account, unlabeled=unlabeled)
-    account.left_out("image", "it lies outside of any class, as ImageFolder has it", sorted(outside))
+    account.left_out("image", "it is not in a class directory; ImageFolder ignores it too", sorted(outside))
     ids: dict[str, int] = {}
     if unlabeled:
         notes.insert(0, "the images are unlabeled: every label is -1, and there are no classes")
@@ -286,8 +286,9 @@ def _refuse_splits(base: str, folders: Sequence[str], names: Sequence[str]) -> N
     splits = [folder for folder in folders if folder.lower() in SPLITS and folder in deep]
     if len(splits) > 1 or (splits and len(splits) == len(folders)):
         raise SourceError(
-            f"{redacted(base)} holds splits ({', '.join(splits)}), not classes. Convert each by itself, from "
-            f"{redacted(join(base, splits[0]))}, and the others with {option('classes_from')} the first one's pack."
+            f"{redacted(base)} contains splits ({', '.join(splits)}), not classes. Convert each split separately, "
+            f"beginning with {redacted(join(base, splits[0]))}, and the others with {option('classes_from')} and the "
+            "pack of the first."
         )
 
 
@@ -325,8 +326,8 @@ def url_table_source(base: str | None, table: Path, options: TableOptions) -> So
     meaning, columns = rows.meaning(header), rows.columns()
     if files := [column.field.name for column in columns if isinstance(column, FileColumn)]:
         raise OptionError(
-            f"{option('columns', files[0])} would be files beside the images, which are read of a disk alone: "
-            "copy them, or leave the column out"
+            f"{option('columns', files[0])} is a column of files, which can be read only from a disk: copy the images "
+            "and files to a disk, or leave out the column"
         )
     account, notes = _unnamed(base, rows)
     versions = versions_of(rows.urls)
@@ -351,7 +352,7 @@ def _unnamed(base: str | None, rows: _UrlRows) -> tuple[Account, list[str]]:
     try:
         below = {name for name, _ in list_in_parallel(base) if name.lower().endswith(suffixes)}
     except RemoteError as error:
-        return account, [f"which images the table does not name is not known: {error}"]
+        return account, [f"unknown which images the table does not name: {error}"]
     known = {*rows.names, *(one["name"] for one in rows.table.left.values())}
     account.left_out("image", UNNAMED, sorted(below - known))
     return account, []
@@ -362,9 +363,8 @@ def _require_url_header(table: LabelTable, header: Sequence[str]) -> None:
     if table.has_header and table.of_texts and (first := next(filter(is_url, header), None)):
         raise SourceError(
             f"{printable(table.path)}: the first line looks like a row and not like a header: {redacted(first)} is a "
-            f"URL, which would be lost. Where there is no header, say {option('no_header', True)}: columns are "
-            "called by their numbers, "
-            f"{option('path_column', str(header.index(first) + 1))}"
+            f"URL, which would be lost. If there is no header, pass {option('no_header', True)} and name columns by "
+            f"their numbers: {option('path_column', str(header.index(first) + 1))}"
         )
 
 
@@ -401,7 +401,7 @@ class _UrlRows(TableRows):
             name = target.key[len(start) :].lstrip("/") if same else f"{target.host}/{target.key}"
             name = urllib.parse.unquote(name) if target.scheme in ("http", "https") else name
             if problem := name_problem(name):
-                self.leave_out(row, f"{target.redacted()} names no image: {problem}")
+                self.leave_out(row, f"{target.redacted()} does not name an image: {problem}")
             self.names.append(name)
 
     def _keep(self, rows: Sequence[int]) -> None:
@@ -420,7 +420,7 @@ class _UrlRows(TableRows):
     def _url(self, cell: Any) -> str:
         """Return the URL that a cell contains; ValueError or RemoteError if it contains none."""
         if not isinstance(cell, str) or not cell:
-            raise ValueError("the URL is missing" if cell is None or cell == "" else "is no URL")
+            raise ValueError("the URL is missing" if cell is None or cell == "" else "the cell is not a URL")
         cell += self.options.suffix if not cell.endswith(self.options.suffix) else ""
         if is_url(cell):
             url = str(parse(cell))
@@ -428,8 +428,8 @@ class _UrlRows(TableRows):
             url = join(self._prefix, cell)
         else:
             raise ValueError(
-                f"{printable(cell)} is no URL such as https://host/image.jpg or s3://bucket/image.jpg. For files on a "
-                f"disk, say their directory as SRC, and this table with {option('labels')}"
+                f"{printable(cell)} is not a URL such as https://host/image.jpg or s3://bucket/image.jpg. For files "
+                f"on a disk, pass their directory as SRC, and this table with {option('labels')}"
             )
         if self._prefix is not None and not f"{parse(url)}".startswith(f"{self._prefix.rstrip('/')}/"):
             raise ValueError(f"{redacted(url)} is not below SRC")

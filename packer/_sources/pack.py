@@ -102,9 +102,9 @@ class PackSource(Source):
         met = np.concatenate([meets(PackColumns(reader)) for reader in self.readers])
         rows = np.flatnonzero(met[np.asarray(self.samples)])
         if not len(rows):
-            raise OptionError(f"{option('where')} chooses none of the {len(self):,} samples of {printable(self.root)}")
+            raise OptionError(f"{option('where')} selects none of the {len(self):,} samples of {printable(self.root)}")
         account = Account()
-        account.left_out("sample", "--where does not choose them", count=len(self) - len(rows), chosen=True)
+        account.left_out("sample", "--where does not select them", count=len(self) - len(rows), chosen=True)
         return replace(self, condition=condition, account=account).taken(rows)
 
     def describe(self) -> dict[str, str]:
@@ -254,8 +254,8 @@ def _require_same_names(first: Reader, other: Reader) -> None:
         if missing:
             which = ", ".join(missing[:_SHOWN]) + (", …" if len(missing) > _SHOWN else "")
             raise SourceError(
-                f"{printable(has.path)} has the fields {which}, and {printable(lacks.path)} has none of these names: "
-                "one pack cannot hold both. Convert the images of the second again, with these fields."
+                f"{printable(has.path)} has the fields {which}, which {printable(lacks.path)} does not have: a pack "
+                "needs the same fields for all samples. Convert the images of the second again, with these fields."
             )
 
 
@@ -265,15 +265,15 @@ def _require_same_kind(first: Reader, one: Field, reader: Reader, other: Field) 
         mine, theirs = getattr(one, what), getattr(other, what)
         if mine != theirs:
             raise SourceError(
-                f"{where}, in its {what}: {mine or 'none'} and {theirs or 'none'}. Convert one of them again, "
-                f"with the other's {what}."
+                f"{where}: its {what} is {mine or 'none'} in the first and {theirs or 'none'} in the second. Convert "
+                f"one of them again, with the {what} of the other."
             )
     if (one.classes, one.ids) != (other.classes, other.ids):
         differing = sorted({*one.classes} ^ {*other.classes})
         which = ", ".join(map(printable, differing[:_SHOWN])) or "the same names with other ids"
         raise SourceError(
-            f"{where}, in its classes: {which}. The same id would mean two classes: convert both again, with one list "
-            "of classes."
+            f"{where}: its classes differ ({which}), so an id would have two meanings. Convert both again, with the "
+            "same list of classes."
         )
 
 
@@ -312,7 +312,7 @@ def pack_source(
         If a pack cannot be opened, or several of its files are the same file.
     """
     if class_map not in CLASS_MAPS:
-        raise OptionError(f"class_map is one of {', '.join(CLASS_MAPS)}, not {class_map!r}")
+        raise OptionError(f"class_map must be one of {', '.join(CLASS_MAPS)}, not {class_map!r}")
     readers = [open_pack(path) for path in paths]
     for reader in readers:
         reader.require_distinct_files()
@@ -366,7 +366,7 @@ def _of_known_classes(source: PackSource, unknown: npt.NDArray[np.bool_], bad: B
     for row in rows:
         reader, number = source.located(row)
         name = reader.manifest.classes[int(reader.table.label[number])]
-        bad.add(source.names[row], SourceError(f"its class {printable(name)} is none of the given classes"))
+        bad.add(source.names[row], SourceError(f"its class {printable(name)} is not one of the given classes"))
     return source.without_bad(rows, bad)
 
 
@@ -376,7 +376,7 @@ def _account(readers: Sequence[Reader], classes: Sequence[str]) -> Account:
     for reader in readers:
         own = enumerate(reader.manifest.classes)
         moved = [name for number, name in own if ids.get(name, number) != number]
-        account.renumbered("class", f"their ids in {Path(reader.path).name} are others", moved, chosen=True)
+        account.renumbered("class", f"they have other ids in {Path(reader.path).name}", moved, chosen=True)
     return account
 
 
@@ -390,8 +390,8 @@ def _require_same_meaning(readers: Sequence[Reader]) -> None:
         ]:
             if one != other:
                 raise SourceError(
-                    f"{printable(first.path)} has the {what} {printable(one)}, and {printable(reader.path)} has "
-                    f"{printable(other)}: one pack cannot hold both. Convert one of them first."
+                    f"{printable(first.path)} has the {what} {printable(one)}, but {printable(reader.path)} has "
+                    f"{printable(other)}: they cannot be joined. Convert one of them first."
                 )
 
 
@@ -404,7 +404,7 @@ def _require_same_classes(readers: Sequence[Reader]) -> None:
             which = ", ".join(map(printable, differing[:5])) if differing else "the same names in another order"
             raise SourceError(
                 f"{printable(readers[0].path)} and {printable(reader.path)} differ in their classes: {which}. "
-                f"Say {option('classes', 'union')} to unite them."
+                f"Pass {option('classes', 'union')} to unite them."
             )
 
 
@@ -467,7 +467,7 @@ def _require_unique(names: Names, readers: Sequence[Reader], prefixes: Sequence[
     for index, _ in repeats(names):
         which = ", ".join(printable(reader.path) for reader in readers)
         example = option("prefixes", [printable(name) for name in _distinct_stems(readers)])
-        advice = "" if prefixes else f". Put a name before those of each pack, in their order: {example}"
+        advice = "" if prefixes else f". Pass a prefix for each pack, in their order: {example}"
         raise SourceError(f"{printable(names[index])}: two samples of {which} have this name{advice}")
 
 

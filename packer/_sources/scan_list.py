@@ -105,19 +105,19 @@ def _require_types(header: dict[str, Any]) -> None:
     kinds |= {"classes": list, "notes": list, "sha256": str, "label_type": str, "others": dict, "fields": list}
     wrong = [name for name, kind in kinds.items() if type(header[name]) is not kind]
     if wrong:
-        raise ValueError(f"{', '.join(wrong)}: of the wrong type")
+        raise ValueError(f"{', '.join(wrong)}: wrong type")
     count, classes, notes = header["count"], header["classes"], header["notes"]
     counts, names = header["others"]["counts"], header["others"]["names"]
     if type(counts) is not dict or type(names) not in (list, type(None)) or header["label_type"] not in LABEL_TYPES:
-        raise ValueError("the labels, or the files that were not looked at, are none")
+        raise ValueError("the label type, or the list of files that were not looked at, is invalid")
     if not (0 <= count < _MOST and 0 <= header["names"] < _MOST and header["stamps"] in (0, count)):
-        raise ValueError(f"{count} images, {header['names']} bytes of names and {header['stamps']} stamps")
+        raise ValueError(f"{count} images do not fit {header['names']} bytes of names and {header['stamps']} stamps")
     if not all(type(text) is str for text in [*classes, *notes, *(names or ())]):
         raise ValueError("a member has elements of the wrong type")
     for text in (header["kind"], header["root"], header["sha256"], *classes, *notes):
         encode_name(text)  # UnicodeEncodeError is a ValueError
     if not all(type(entry) is dict for entry in header.get("about", ())):
-        raise ValueError("what belongs to no image is none")
+        raise ValueError("the annotations without an image are invalid")
     for doubt in header.get("doubts", ()):
         encode_name(f"{doubt['name']}{doubt['reason']}")  # UnicodeEncodeError is a ValueError
     if not all(type(number) is int for number in counts.values()):
@@ -125,13 +125,13 @@ def _require_types(header: dict[str, Any]) -> None:
     if "account" in header:
         Account.from_json(header["account"])  # ValueError if it is invalid
     if "\0" in header["root"]:
-        raise ValueError("the root has a NUL")
+        raise ValueError("the root contains a NUL")
 
 
 def advice(path: str | os.PathLike[str]) -> str:
     """Return the sentence that tells how to make a list again, whether `packer scan` or a conversion wrote it."""
     unfinished = Path(path).absolute().parent.suffix == ".partial"
-    return f"Say {option('fresh', True)} to start over." if unfinished else "Run `packer scan` again."
+    return f"Pass {option('fresh', True)} to start over." if unfinished else "Run `packer scan` again."
 
 
 def _padding(length: int) -> int:
@@ -190,7 +190,7 @@ class ColumnReader:
         for one in described:
             field, size = Field.from_json(one["field"]), one["bytes"]
             if type(size) is not int or size < 0 or type(one["files"]) is not bool:
-                raise ValueError(f"what the list says of the field {field.name!r} is of the wrong type")
+                raise ValueError(f"the description of the field {field.name!r} has the wrong type")
             if not field.is_blob:
                 values, null = self.next_of_field(count, _dtype(field)), self.next_of_field(count, "|u1")
                 columns.append(NumberColumn(field, values, null != 0))

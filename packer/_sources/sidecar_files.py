@@ -56,11 +56,11 @@ class FileField:
         name, _, kind = head.partition(":")
         mention = option("fields", repr(printable(text)))
         if not sign or not template:
-            raise OptionError(f"{mention} is no field: say NAME=TEMPLATE, such as 'mask=../masks/{{stem}}.png'")
+            raise OptionError(f"{mention} is not a field: pass NAME=TEMPLATE, such as 'mask=../masks/{{stem}}.png'")
         kind = kind or _kind_of_file(name, template)
         able = [name for name, one in KINDS.items() if one.file]
         if kind not in able:
-            raise OptionError(f"{mention}: files are of the kinds {', '.join(able)}, not {printable(kind)!r}")
+            raise OptionError(f"{mention}: the kind of files must be one of {', '.join(able)}, not {printable(kind)!r}")
         try:
             declared_field(name, kind)
             used = {placeholder.partition("%")[0] for _, placeholder in _pieces(template) if placeholder is not None}
@@ -69,11 +69,11 @@ class FileField:
         if unknown := sorted(used.difference(_PLACEHOLDERS)):
             known = ", ".join(f"{{{placeholder}}}" for placeholder in _PLACEHOLDERS)
             raise OptionError(
-                f"{mention}: the template has {{{printable(unknown[0])}}}, which is no placeholder. These are {known}; "
-                "a brace that is meant as such is doubled."
+                f"{mention}: the template has {{{printable(unknown[0])}}}, which is not a placeholder. Placeholders "
+                f"are {known}; write literal braces twice."
             )
         if not used:
-            raise OptionError(f"{mention}: the template has no placeholder, so that all images have one file")
+            raise OptionError(f"{mention}: the template has no placeholder, so all images would have the same file")
         return cls(name, kind, template)
 
     def paths(self, names: Iterable[str]) -> list[str]:
@@ -128,9 +128,9 @@ def with_columns(source: Source, columns: Sequence[Column], on_missing: str, *, 
         if field.file and not there.any():
             declared = f"'{field.name}={printable(field.file)}'"
             raise SourceError(
-                f"{option('fields', declared)} leads to no file of the {len(source)} images. "
-                f"The first image is {printable(source.names[0])}, and {_shown(source.root, paths[0])} was looked for. "
-                f"The template is relative to {printable(source.root)}: correct it."
+                f"{option('fields', declared)} finds no file for any of the {len(source)} images. For the first "
+                f"image, {printable(source.names[0])}, packer looked for {_shown(source.root, paths[0])}. The "
+                f"template is relative to {printable(source.root)}: correct it."
             )
         missing.record_files(field.name, paths, there)
         if KINDS[field.kind].file == "npy":
@@ -228,7 +228,7 @@ class Missing:
         lack = f"{len(lacking)} of {len(self._names)} images {'has' if len(lacking) == 1 else 'have'} no {what}"
         if self._on_missing == "error":
             raise SourceError(
-                f"{lack}: {shown}. Add what is missing, or pass {option('on_missing', 'null')} to keep these images "
+                f"{lack}: {shown}. Add the missing ones, or pass {option('on_missing', 'null')} to keep these images "
                 f"without a value, or {option('on_missing', 'skip')} to leave them out."
             )
         if self._on_missing == "skip":
@@ -238,13 +238,14 @@ class Missing:
             )
             self._remaining[lacking] = False
         else:
-            self._notes.append(f"{lack} and null instead: {shown}")
+            self._notes.append(f"{lack}; their value is null: {shown}")
 
     def applied_to(self, source: Source) -> Source:
         """Return a source with notes on missing files and rows, and without the images that are left out."""
         if not self._remaining.any():
             raise SourceError(
-                f"{printable(source.root)}: {option('on_missing', 'skip')} leaves no image: {self._account.lines()[0]}"
+                f"{printable(source.root)}: {option('on_missing', 'skip')} leaves out all images: "
+                f"{self._account.lines()[0]}"
             )
         if source.account is not None:
             source.account.update(self._account)
@@ -259,7 +260,10 @@ def notes_on_gray_files(source: Source, texts: Iterable[str]) -> Iterator[str]:
         name, _, template = text.partition("=")
         column = columns.get(name)
         if isinstance(column, FileColumn) and column.field.kind == "image" and _is_gray(column):
-            yield f"{name} is an image, which crops smooth; for ids say --field {name}:mask={printable(template)}"
+            yield (
+                f"{name} is an image, whose pixels are interpolated when it is cropped; for a mask of ids pass "
+                f"--field {name}:mask={printable(template)}"
+            )
 
 
 def _is_gray(column: FileColumn) -> bool:
@@ -308,7 +312,7 @@ def _as_in(field: Field, path: str) -> Field:
     except ValueError as error:
         template = f"'{field.name}:bytes={printable(field.file)}'"
         raise SourceError(
-            f"{printable(path)}: {printable(error)}. {option('fields', template)} keeps any file."
+            f"{printable(path)}: {printable(error)}. {option('fields', template)} stores any file unchanged."
         ) from error
 
 
@@ -320,10 +324,8 @@ def _without_own_files(source: Source, file_fields: Sequence[FileField]) -> Sour
     if not own:
         return source
     if len(own) == len(source):
-        raise SourceError(f"{printable(source.root)}: every image is a file of a field of another one")
-    return source.without(own).noting(
-        f"{len(own):,} files of fields lie among the images, and are no images of their own"
-    )
+        raise SourceError(f"{printable(source.root)}: every image is the field file of another image")
+    return source.without(own).noting(f"{len(own):,} field files are among the images; they are not packed as images")
 
 
 def _shown(root: Path, path: str | None) -> str:
@@ -334,7 +336,7 @@ def _pieces(template: str) -> Iterable[tuple[str, str | None]]:
     """Yield the texts of a template, each with the placeholder after it; ValueError for a single brace."""
     for text, placeholder, form, conversion in string.Formatter().parse(template):
         if form or conversion:
-            raise ValueError("a placeholder has neither a format nor a conversion")
+            raise ValueError("a placeholder cannot have a format or a conversion")
         yield text, placeholder
 
 

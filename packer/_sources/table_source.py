@@ -34,7 +34,7 @@ from packer._storage.safe_open import name_problem
 from packer._table import Names
 from packer.errors import SourceError, option, printable
 
-NO_COLUMN = "no --column takes it"
+NO_COLUMN = "no --column reads it"
 """The reason that the account of a source states for a column that is not read."""
 
 UNNAMED = "the table does not name it"
@@ -129,7 +129,7 @@ class TreeImages:
         try:
             return frozenset(Walk(self._root, ImageRule()).all_images())
         except (SourceError, OSError) as error:
-            self.notes.append(f"which images the table does not name is not known: {error}")
+            self.notes.append(f"unknown which images the table does not name: {error}")
             return frozenset()
 
     def has(self, name: str) -> bool:
@@ -153,8 +153,8 @@ def _by_directory(rows: TableRows, files: Iterable[str]) -> Meaning:
         if _directory(name) not in ids:
             rows.leave_out(
                 row,
-                f"{printable(name)} lies in no directory of a class, and there is no column 'label'. Say which column "
-                f"has labels with {option('label_column')}, or {option('no_classes', True)}.",
+                f"{printable(name)} is not in a class directory, and there is no column 'label'. Pass the column of "
+                f"labels with {option('label_column')}, or pass {option('no_classes', True)}.",
             )
     rows.require_sound()
     return Meaning(np.array([ids[_directory(name)] for name in rows.names], np.int64), classes=list(ids))
@@ -218,8 +218,8 @@ class TableRows:
             reading.finish()
         if joined := self.table.joined:
             self.notes.append(
-                f"{len(joined):,} paths hold the character that separates columns, such as {printable(joined[0])!r}, "
-                "and are images that are there"
+                f"{len(joined):,} paths contain the column separator, such as {printable(joined[0])!r}; they are read "
+                "as paths of existing images"
             )
 
     def match(self, present: TreeImages) -> None:
@@ -235,7 +235,7 @@ class TableRows:
             for row, files in matched.several.items():
                 which = ", ".join(map(printable, files[:3])) + (", …" if len(files) > 3 else "")
                 self.leave_out(
-                    row, f"{printable(self.names[row])} fits {len(files)} images: {which}. Name one of them."
+                    row, f"{printable(self.names[row])} matches {len(files)} images: {which}. Name one of them."
                 )
             self.notes += matched.notes()
         for row in missing:
@@ -263,8 +263,10 @@ class TableRows:
         """Drop the rows that were left out; raise SourceError if no row remains, or if two rows name the same image."""
         self.drop_left()
         if not self.names:
-            first = f" that can be used: {self.table.bad.found[0]['reason']}" if self.table.left else " in it"
-            raise SourceError(f"{printable(self.table.path)}: no rows{first}. Each row names an image.")
+            first = (
+                f" that can be used: {self.table.bad.found[0]['reason'].rstrip('.')}" if self.table.left else " in it"
+            )
+            raise SourceError(f"{printable(self.table.path)}: no rows{first}. Each row must name an image.")
         if len(set(self.names)) == len(self.names):
             return
         seen: dict[str, int] = {}
@@ -327,7 +329,7 @@ class TableRows:
             if name != label_column and has_label_name(name):
                 raise SourceError(
                     f"{printable(self.table.path)}: all labels in the column {printable(label_column)!r} are missing, "
-                    f"and {printable(name)!r} looks like labels: say "
+                    f"and {printable(name)!r} looks like labels: pass "
                     f"{option('label_column', shlex.quote(printable(name)))}; or "
                     f"{option('no_classes', True)} for images without labels"
                 )
@@ -358,28 +360,28 @@ class TableRows:
         if self.lines[first] in left:
             left[self.lines[row]] = left[self.lines[first]]
             return
-        named = f"{printable(self.names[row])} is named twice: {self.table.unit} {self.lines[first]} names it too"
+        named = f"{printable(self.names[row])} is named twice, also in {self.table.unit} {self.lines[first]}"
         if self.labels and self.labels[row] != self.labels[first]:
             one, other = quoted(self.labels[first]), quoted(self.labels[row])
             self.leave_out(
                 row,
-                f"{named}, with another label ({one}, {other}). An image has one label here. Where it has several "
-                "labels, put all labels of one image into one row with semicolons between them, and take them as a "
-                f"field: {option('columns', 'NAME=COLUMN:labels')} {option('no_classes', True)}",
+                f"{named}, with another label ({one}, {other}). An image can have only one label. If it has several "
+                "labels, put all labels of an image into one row, separated by semicolons, and read them as a field: "
+                f"{option('columns', 'NAME=COLUMN:labels')} {option('no_classes', True)}",
             )
             left[self.lines[first]] = left[self.lines[row]]
             return
         self.leave_out(
             row,
-            f"{named}. Leave one of the rows out; or where each row has a box of the image, put all its boxes into one "
-            f"row, as a list of lists, and take them as a field: {option('columns', 'boxes=COLUMN:boxes')}",
+            f"{named}. Remove one of the rows; or if each row has a box of the image, put all boxes of an image into "
+            f"one row, as a list of lists, and read them as a field: {option('columns', 'boxes=COLUMN:boxes')}",
         )
 
     def _add_names(self, cells: Cells, lines: Sequence[int]) -> None:
         for cell, line in zip(cells, lines, strict=True):
             name = cell if isinstance(cell, str) else self._name_of(cell)
             if not name:
-                missing = "the path is missing" if cell is None or cell == "" else f"{printable(cell)} is no path"
+                missing = "the path is missing" if cell is None or cell == "" else f"{printable(cell)} is not a path"
                 self.table.leave_out(line, self.table.refused(line, missing))
             if name and not name.endswith(self.options.suffix):
                 name += self.options.suffix
@@ -411,7 +413,7 @@ class TableRows:
             label = "" if cell is None else str(cell)
             if isinstance(cell, (bool, list, dict, bytes)) or not _is_text(label):
                 problem = (
-                    f"the label {quoted(label)} is neither text nor a number. Lists are fields: say "
+                    f"the label {quoted(label)} is neither text nor a number. Read lists as a field: pass "
                     f"{option('columns')}."
                 )
                 self.table.leave_out(line, self.table.refused(line, problem))
@@ -419,7 +421,7 @@ class TableRows:
                 label = ""
                 if not self.options.unlabeled:
                     problem = (
-                        f"the label is missing. Say {option('unlabeled', True)} to keep such rows, with the label -1."
+                        f"the label is missing. Pass {option('unlabeled', True)} to keep such rows, with the label -1."
                     )
                     self.table.leave_out(line, self.table.refused(line, problem))
             yield label
@@ -437,9 +439,7 @@ def _outside(name: str) -> str:
     """Return the message about a path outside of the source."""
     problem = f"{printable(name)} is not a path inside SRC"
     if os.path.isabs(name) or PureWindowsPath(name).drive:
-        problem += (
-            ". It is absolute, as on the machine that wrote the table: paths are relative to SRC, or lie below it"
-        )
+        problem += ". It is an absolute path, perhaps of another machine: paths must be relative to SRC or below it"
     return problem
 
 
@@ -458,10 +458,9 @@ def _require_header(table: LabelTable, header: Sequence[str], path_column: str, 
     label = next((str(at) for at in range(1, len(cells) + 1) if at != number), "2")
     raise SourceError(
         f"{printable(table.path)}: the first line, {some_columns([repr(name) for name in header])}, looks like a row "
-        f"and not like a header: {printable(cells[number - 1])} names an image, which would be lost. Where there is no "
-        f"header, say {option('no_header', True)}{delimited}: columns are called by their numbers, "
-        f"{option('path_column', str(number))} "
-        f"{option('label_column', label)}"
+        f"and not like a header: {printable(cells[number - 1])} names an image, which would be lost. If there is no "
+        f"header, pass {option('no_header', True)}{delimited} and name columns by their numbers: "
+        f"{option('path_column', str(number))} {option('label_column', label)}"
     )
 
 
@@ -481,11 +480,13 @@ def _require_columns(table: LabelTable, present: Sequence[str], own: Sequence[st
     for column in [*own, *fields]:
         if column not in present:
             others = [delimiter for delimiter in ",;\t| " if len(present) == 1 and delimiter in present[0]]
-            advice = f"say which with {option('path_column')} and {option('label_column')}{_such_as(present, own)}."
+            advice = (
+                f"name the columns with {option('path_column')} and {option('label_column')}{_such_as(present, own)}."
+            )
             if others:
-                advice = f"if they are separated by {others[0]!r}, say {option('delimiter', _quoted(others[0]))}."
+                advice = f"if they are separated by {others[0]!r}, pass {option('delimiter', _quoted(others[0]))}."
             elif column not in own:
-                advice = f"'NAME=COLUMN:KIND' of {option('columns')} says which one is meant."
+                advice = f"name the column with {option('columns')} NAME=COLUMN:KIND."
             raise SourceError(f"{shown}: no column {column!r}. It has {columns}; {advice}")
         if present.count(column) > 1:
             raise SourceError(f"{shown}: {present.count(column)} columns have the name {column!r}. Rename one.")

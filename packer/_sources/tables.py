@@ -41,11 +41,11 @@ _MARKS = {  # UTF-32 comes first, because its mark begins with the mark of UTF-1
     codecs.BOM_UTF16_BE: "utf-16",
 }
 _NO_TEXT = {
-    b"PK\3\4": "it is a workbook of Excel or another zip archive. Save the sheet as CSV (UTF-8)",
-    b"\xd0\xcf\x11\xe0": "it is a workbook of an old Excel. Save the sheet as CSV (UTF-8)",
-    b"\x1f\x8b": "it is compressed by gzip. Unpack it",
+    b"PK\3\4": "it is an Excel workbook or another zip archive. Save the sheet as CSV (UTF-8)",
+    b"\xd0\xcf\x11\xe0": "it is a workbook of an old version of Excel. Save the sheet as CSV (UTF-8)",
+    b"\x1f\x8b": "it is compressed with gzip. Decompress it",
     b"PAR1": "it is Parquet. Give it the suffix .parquet",
-    b"version https://": "it is a pointer of Git LFS, and not the file. Fetch the file: git lfs pull",
+    b"version https://": "it is a Git LFS pointer, not the file itself. Fetch the file: git lfs pull",
 }
 
 
@@ -72,7 +72,7 @@ def what_else(data: bytes) -> str | None:
             return problem
     head = data[:_HEAD]
     if b"\0" in head and encoding_of(head) == "utf-8-sig":
-        return "it has NUL bytes: it may be UTF-16 without a byte order mark. Save it as UTF-8"
+        return "it contains NUL bytes: it may be UTF-16 without a byte order mark. Save it as UTF-8"
     return None
 
 
@@ -304,7 +304,7 @@ class CsvTable(LabelTable):
 
     def _too_long(self, header: list[str], row: list[str], line: int) -> SourceError:
         names = f"the header names {len(header)} columns" if self.has_header else f"the first row has {len(header)}"
-        return self.refused(line, f"has {len(row)} cells, and {names}. Put cells that hold the delimiter into quotes.")
+        return self.refused(line, f"has {len(row)} cells, but {names}. Put cells that contain the delimiter in quotes.")
 
 
 class JsonLines(LabelTable):
@@ -315,7 +315,7 @@ class JsonLines(LabelTable):
         for row, _ in self._rows():
             names.update(dict.fromkeys(row))
         if not names:
-            raise SourceError(f"{printable(self.path)}: the file is empty. Each line is one object.")
+            raise SourceError(f"{printable(self.path)}: the file is empty. Each line must be one JSON object.")
         return list(names)
 
     def chunks(self, columns: Sequence[str]) -> Iterator[Chunk]:
@@ -343,9 +343,9 @@ class JsonLines(LabelTable):
         try:
             row = parsed_json(text.decode("utf-8-sig" if number == 1 else "utf-8"), infinite=True)
         except UnicodeDecodeError as error:
-            raise self.refused(number, f"byte {error.start} is no UTF-8. Save the file as UTF-8.") from error
+            raise self.refused(number, f"byte {error.start} is not UTF-8. Save the file as UTF-8.") from error
         except ValueError as error:
-            raise self.refused(number, f"{printable(error)}. Each line is one object.") from error
+            raise self.refused(number, f"{printable(error)}. Each line must be one JSON object.") from error
         if not isinstance(row, dict):
             raise self.refused(number, 'is no JSON object. Each line is one, such as {"path": "a.jpg"}.')
         return row
@@ -407,9 +407,11 @@ def open_table(path: Path, options: TableOptions, is_image: Callable[[str], bool
     if suffix not in (".jsonl", ".ndjson", ".parquet"):
         return CsvTable(path, options, is_image)
     if not options.has_header:
-        raise OptionError(f"{option('no_header', True)} is for CSV: {printable(path)} names its columns")
+        raise OptionError(
+            f"{option('no_header', True)} applies only to CSV: {printable(path)} contains the column names"
+        )
     if options.delimiter is not None:
-        raise OptionError(f"{option('delimiter')} is for CSV: {printable(path)} separates its columns by itself")
+        raise OptionError(f"{option('delimiter')} applies only to CSV: {printable(path)} has no delimiter")
     return ParquetTable(path, options.bad) if suffix == ".parquet" else JsonLines(path, options.bad)
 
 
@@ -466,7 +468,7 @@ _WHOLE = re.compile(r"0|[1-9][0-9]*")
 _LAST_ID = str(2**63 - 1)
 _BETWEEN_LABELS = re.compile(r"[;|]")
 _TRUTHS = {"true": 1, "1": 1, "false": 0, "0": 0}
-_REMEDY = f"Correct the cell, or name another kind with {option('columns')}."
+_REMEDY = f"Correct the cell, or pass another kind with {option('columns')}."
 
 
 @dataclass(frozen=True)
@@ -500,14 +502,14 @@ class ColumnSpec:
         rank = int(parts.pop()) if has_rank else None
         dtype = parts.pop() if len(parts) > 2 and parts[-1] in DTYPES and parts[-2] in ("scalar", "array") else ""
         if len(parts) < 2:
-            raise OptionError(f"{mention} has no kind: say NAME:KIND, such as 'caption:text' or 'age:float32'")
+            raise OptionError(f"{mention} has no kind: pass NAME:KIND, such as 'caption:text' or 'age:float32'")
         kind = parts.pop()
         if kind in OF_SCALARS:
             kind, dtype = "scalar", kind
         column = ":".join(parts)
         try:
             if kind not in KINDS or (kind == "scalar" and not dtype):
-                raise ValueError(f"a kind is one of {', '.join([*OF_SCALARS, *list(KINDS)[1:]])}, not {kind!r}")
+                raise ValueError(f"a kind must be one of {', '.join([*OF_SCALARS, *list(KINDS)[1:]])}, not {kind!r}")
             dtype = dtype or KINDS[kind].dtype
             Field(name if sign else column, kind, dtype, rank or 0)
         except ValueError as error:
@@ -545,7 +547,7 @@ class TableReading(ABC):
         reason = str(problem)
         where = f"column {printable(self.spec.column)!r}"
         if "UTF-8" in reason:
-            return self._table.refused(line, f"{where}: the text is no UTF-8. Save the file as UTF-8.")
+            return self._table.refused(line, f"{where}: the text is not UTF-8. Save the file as UTF-8.")
         stop = "" if reason.endswith(".") else "."
         return self._table.refused(line, f"{where}: {printable(reason)}{stop} {_REMEDY}")
 
@@ -610,7 +612,7 @@ class _Scalars(TableReading):
             return cell
         text, dtype = cell.strip(), self.spec.dtype
         if not self._table.of_texts or "_" in text:
-            raise ValueError(f"{text!r} is no number")
+            raise ValueError(f"{text!r} is not a number")
         if dtype == "bool":
             if text.lower() not in _TRUTHS:
                 raise ValueError(f"{text!r} is neither true nor false")
@@ -619,7 +621,7 @@ class _Scalars(TableReading):
             return float(text) if dtype.startswith("float") else int(re.sub(r"\.0*$", "", text))
         except ValueError:
             whole = "" if dtype.startswith("float") else "whole "
-            raise ValueError(f"{text!r} is no {whole}number. A missing value is an empty cell") from None
+            raise ValueError(f"{text!r} is not a {whole}number. A missing value is an empty cell") from None
 
 
 def _cast(numbers: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any] | None:
@@ -663,7 +665,10 @@ class _Classes(TableReading):
         for line, number in zip(lines, self._codes, strict=False):
             if number in large:
                 shown = _shortened(large[number])
-                problem = f"{shown} is no id: ids are {_LAST_ID} or less, where all labels are whole numbers"
+                problem = (
+                    f"{shown} is not an id: if all labels are whole numbers, they are ids, and ids are at most "
+                    f"{_LAST_ID}"
+                )
                 self._table.leave_out(int(line), self._refused(int(line), problem))
 
     @property
@@ -697,11 +702,13 @@ class _Classes(TableReading):
 
     def _one(self, cell: Any) -> str:
         if isinstance(cell, bool) or not isinstance(cell, (str, int)):
-            raise ValueError(f"{cell!r} is no label: labels are texts or whole numbers")
+            raise ValueError(f"{cell!r} is not a label: labels are text or whole numbers")
         text = str(cell).strip()
         text.encode("utf-8")  # if this raises UnicodeEncodeError, the message mentions UTF-8
         if not text or re.fullmatch(r"-[0-9]+", text):
-            raise ValueError(f"{text!r} is no label: ids are 0 or more, and a missing one is an empty cell, or null")
+            raise ValueError(
+                f"{text!r} is not a label: ids are 0 or more, and a missing label is an empty cell or null"
+            )
         return text
 
 
@@ -738,7 +745,7 @@ class _Blobs(TableReading):
     def _stored(self, cell: Any) -> Stored:
         if self._table.of_texts and self.spec.kind == "bytes":
             raise ValueError(
-                f"a CSV file holds no bytes: say {option('fields')} for files beside the images, or use Parquet"
+                f"a CSV file cannot contain bytes: pass {option('fields')} for separate files, or use Parquet"
             )
         if self._table.of_texts and KINDS[self.spec.kind].syntax != "text":
             cell = parsed_json(cell)
@@ -756,7 +763,7 @@ class _Paths(_Blobs):
 
     def _stored(self, cell: Any) -> Stored:
         if not isinstance(cell, str) or "\0" in cell:
-            raise ValueError(f"{short(cell)} is no path of a file")
+            raise ValueError(f"{short(cell)} is not the path of a file")
         return encode_name(cell.replace(os.sep, "/"))  # UnicodeEncodeError is a ValueError
 
 

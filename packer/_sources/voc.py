@@ -39,7 +39,7 @@ _UTF_16 = {b"<\0?\0": "utf-16-le", b"\0<\0?": "utf-16-be"}  # without a byte ord
 _WIDER = {"gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949", "big5": "big5hkscs"}
 _NO_CHARSETS = ("idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7")
 _NOT_SAID = -1
-_REMEDY = "Correct the file, or take the object out of it."
+_REMEDY = "Correct the file, or remove the object from it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def read_annotation(path: Path) -> Annotation:
     except OSError as error:
         raise SourceError(f"{printable(path)}: cannot be read: {error.strerror}") from error
     except (expat.ExpatError, RecursionError) as error:
-        raise SourceError(f"{printable(path)}: it is no XML: {error}") from error
+        raise SourceError(f"{printable(path)}: it is not XML: {error}") from error
     except _ProblemError as error:
         raise SourceError(f"{printable(path)}: {printable(error)}. {_REMEDY}") from error
 
@@ -110,10 +110,10 @@ def _in_utf_8(data: bytes) -> bytes:
         return _decoded(data, known).encode("utf-8")
     except LookupError:
         raise _ProblemError(
-            f"it says that its encoding is {encoding}, which is not known here. Save it as UTF-8"
+            f"it declares the encoding {encoding}, which Python does not know. Save it as UTF-8"
         ) from None
     except UnicodeError as error:
-        raise _ProblemError(f"it is no text in the encoding {encoding}: {error}. Save it as UTF-8") from None
+        raise _ProblemError(f"it is not text in the encoding {encoding}: {error}. Save it as UTF-8") from None
 
 
 def _decoded(data: bytes, encoding: str) -> str:
@@ -132,7 +132,7 @@ def _parsed(data: bytes) -> ElementTree.Element:
     """
 
     def refuse(*declared: Any) -> None:
-        raise _ProblemError("it has a DTD, which is not read")
+        raise _ProblemError("it has a DTD, which packer does not read")
 
     builder = ElementTree.TreeBuilder()
     parser = expat.ParserCreate("utf-8")
@@ -146,7 +146,7 @@ def _parsed(data: bytes) -> ElementTree.Element:
 
 def _annotation(root: ElementTree.Element) -> Annotation:
     if root.tag != "annotation":
-        raise _ProblemError(f"its first element is {root.tag!r}, and VOC's is annotation")
+        raise _ProblemError(f"its root element is {root.tag!r}, but it should be annotation")
     objects = root.findall("object")
     size = _size(root)
     names, boxes = [], []
@@ -193,7 +193,7 @@ def _box(element: ElementTree.Element, what: str, size: tuple[float, float] | No
     if size is None:
         return box
     if min(left, top) < -MARGIN or right > size[0] + MARGIN or bottom > size[1] + MARGIN:
-        raise _ProblemError(f"{what}: its box {box} lies outside of the image of {size[0]:g} x {size[1]:g} pixels")
+        raise _ProblemError(f"{what}: its box {box} lies outside the image of {size[0]:g} x {size[1]:g} pixels")
     return box
 
 
@@ -252,7 +252,7 @@ def voc_source(
     annotations = directory / "Annotations"
     if not os.path.isdir(annotations):
         raise SourceError(
-            f"{printable(directory)}: no directory Annotations in it. Name one such as VOCdevkit/VOC2012."
+            f"{printable(directory)}: it has no directory Annotations. Pass a directory such as VOCdevkit/VOC2012."
         )
     folder = "JPEGImages/" if os.path.isdir(root / "JPEGImages") else ""
     if not os.path.isdir(root / folder):
@@ -270,7 +270,7 @@ def voc_source(
         raise SourceError(f"{printable(root / folder)}: no images ({rule or ImageRule()}) in it")
     present = {entry.name for entry in os.scandir(annotations)}
     stray = sorted(file for file in present if file.endswith(".xml") and file[:-4] not in images)
-    walk.account.left_out("file", "it has annotations of an image that is not there", stray)
+    walk.account.left_out("file", "it has annotations of an image that does not exist", stray)
     names = {image: f"{folder}{image}" for stem in stems for image in images[stem]}
 
     def annotation(image: str) -> Annotation | None:
@@ -283,11 +283,11 @@ def voc_source(
     usable = bad.usable(names, annotation, printable(annotations))
     stems, read = [PurePosixPath(image).stem for image in usable], list(usable.values())
     if not any(read):
-        raise SourceError(f"{printable(annotations)}: none of the {len(stems):,} images has a file there")
+        raise SourceError(f"{printable(annotations)}: none of the {len(stems):,} images has a file in this directory")
     without = [names[image] for image, one in usable.items() if one is None]
     walk.account.unlabeled("they have no file in Annotations, and their fields are null", without, chosen=unlabeled)
     if any(one and one.boxes for one in read):
-        notes.append("boxes are as the files have them: VOC counts pixels from 1, and xmax, ymax are the last inside")
+        notes.append("boxes are unchanged from the files: VOC counts pixels from 1, and xmax, ymax are inside the box")
     columns = _of_objects(read, annotations, present, skip=bad.skip)
     columns += _of_masks(directory, stems, inside=bool(folder))
     listed = map(names.__getitem__, usable)
@@ -300,7 +300,9 @@ def _chosen(directory: Path, split: str, images: Iterable[str], bad: BadSamples)
     paths = [directory / "ImageSets" / folder / f"{split}.txt" for folder in folders]
     path = next(filter(os.path.isfile, paths), None)
     if path is None:
-        raise SourceError(f"{printable(directory)}: no split {printable(split)}: no file {printable(paths[0])}")
+        raise SourceError(
+            f"{printable(directory)}: no split {printable(split)}: there is no file {printable(paths[0])}"
+        )
     try:
         lines = file_text(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -310,8 +312,8 @@ def _chosen(directory: Path, split: str, images: Iterable[str], bad: BadSamples)
         words = line.split()
         if len(words) > 1:
             raise SourceError(
-                f"{printable(path)}, line {number}: more than a name. Lists of one class have every image and whether "
-                "it shows the class; name a list such as train."
+                f"{printable(path)}, line {number}: it has more than a name. Lists of one class name every image and "
+                "whether it shows the class; pass a list such as train."
             )
         for word in words:
             if chosen.setdefault(word, number) != number:

@@ -119,8 +119,8 @@ def require_inside(label: Label, height: int, width: int) -> None:
     outside = ((label.boxes < -beside) | (label.boxes > 1 + beside)).any((1, 2))
     for row in np.flatnonzero(outside)[:1].tolist():
         raise ValueError(
-            f"line {label.lines[row]}: it lies outside of its image of {width} x {height} pixels: positions are "
-            "shares of width and height, 0 to 1"
+            f"line {label.lines[row]}: it lies outside its image of {width} x {height} pixels: positions are "
+            "fractions of width and height, 0 to 1"
         )
 
 
@@ -135,9 +135,9 @@ def _numbers(words: list[str]) -> list[float]:
     try:
         numbers = [float(word) for word in words]
     except ValueError:
-        raise ValueError("a word is no number") from None
+        raise ValueError("a word is not a number") from None
     if not all(map(math.isfinite, numbers)) or numbers[0] < 0 or numbers[0] % 1:
-        raise ValueError("numbers are finite, and the first is the id of a class")
+        raise ValueError("numbers must be finite, and the first must be a class id")
     return numbers
 
 
@@ -149,13 +149,13 @@ def _shape(numbers: list[float], keypoints: tuple[int, int] | None) -> tuple[Poi
         centre, half = np.array(numbers[1:3]), np.array(numbers[3:5]) / 2
         box = np.array([centre - half, centre + half])
         if (half < 0).any():
-            raise ValueError("a box has a side below 0: boxes are x y width height")
+            raise ValueError("a box has a negative side: boxes are x y width height")
     elif keypoints is None and len(numbers) >= 7 and len(numbers) % 2:
         polygon = np.array(numbers[1:]).reshape(-1, 2)
         box = np.array([polygon.min(0), polygon.max(0)])
     else:
         shapes = f"a box with keypoints has {expected}" if keypoints else "a box has 5, a polygon 7, 9, 11, ..."
-        raise ValueError(f"it has {len(numbers)} numbers, and {shapes}")
+        raise ValueError(f"it has {len(numbers)} numbers, but {shapes}")
     return box, polygon
 
 
@@ -217,9 +217,9 @@ def yolo_source(
         below = set(names)
         names, missing = described.chosen(root, names)
         account_for_split(walk.account, split, below.difference(names), missing, on_missing, printable(data))
-    walk.account.left_out("file", "it has labels of an image that is not there", stray)
+    walk.account.left_out("file", "it has labels of an image that does not exist", stray)
     if not names:
-        raise SourceError(f"{printable(root)}: no images ({rule}) in it{' that the split names' if split else ''}")
+        raise SourceError(f"{printable(root)}: no images ({rule}) in it{' that the split lists' if split else ''}")
     names.sort()
     bad = bad or BadSamples()
     keys = dict(zip(names, names, strict=True))
@@ -227,11 +227,11 @@ def yolo_source(
     names, texts = list(usable), list(usable.values())
     if not any(text is not None for text in texts):
         raise SourceError(
-            f"{printable(root)}: none of the {len(names):,} images has a file of labels. That of {printable(names[0])} "
-            f"would be {printable(_label_path(os.path.join(root, names[0])))}"
+            f"{printable(root)}: none of the {len(names):,} images has a label file. The label file of "
+            f"{printable(names[0])} would be {printable(_label_path(os.path.join(root, names[0])))}"
         )
     without = [name for name, text in usable.items() if text is None]
-    walk.account.unlabeled("they have no file of labels, and their fields are null", without, chosen=unlabeled)
+    walk.account.unlabeled("they have no label file, so their fields are null", without, chosen=unlabeled)
     polygons = any(any(one is not None for one in described.read(text).polygons) for text in texts if text is not None)
     fields = described.fields(polygons=polygons)
     column = BlobColumn.of(Field(_TEXT, "text"), (None if text is None else text.encode("utf-8") for text in texts))
@@ -307,7 +307,7 @@ class _Description:
         if shape is not None:
             sound = isinstance(shape, list) and len(shape) == 2 and all(type(number) is int for number in shape)
             if not sound or not 1 <= shape[0] <= _MOST_POINTS or shape[1] not in (2, 3):
-                raise self._refused(f"kpt_shape is [POINTS, 2] or [POINTS, 3], not {short(shape)}")
+                raise self._refused(f"kpt_shape must be [POINTS, 2] or [POINTS, 3], not {short(shape)}")
             self.keypoints = (shape[0], shape[1])
 
     def read(self, text: str) -> Label:
@@ -315,7 +315,9 @@ class _Description:
         label = read_label(text, self.keypoints)
         for number in label.classes:
             if number not in self._classes:
-                raise ValueError(f"class {number} is none of the {len(self._classes)} names of {printable(self._path)}")
+                raise ValueError(
+                    f"class {number} is not one of the {len(self._classes)} names in {printable(self._path)}"
+                )
         return label
 
     def fields(self, *, polygons: bool) -> tuple[Field, ...]:
@@ -373,11 +375,13 @@ class _Description:
             if os.path.isdir(full) or (os.path.isfile(full) and full.suffix == ".txt"):
                 if full != tried[0]:
                     self.notes.append(
-                        f"{self._split}: {tried[0]} is not there, and {full} is taken, as ultralytics does"
+                        f"{self._split}: {tried[0]} does not exist, so packer uses {full}, as ultralytics does"
                     )
                 return full
         shown = ", ".join(dict.fromkeys(os.path.normpath(full) for full in tried))
-        raise self._refused(f"{self._split}: no directory or list of images {shown}. Mend path or {self._split}.")
+        raise self._refused(
+            f"{self._split}: there is no directory or list of images {shown}. Correct path or {self._split}."
+        )
 
     def _paths_of(self, line: str, listed: Path) -> Iterator[str]:
         """Yield the paths that a line can mean: relative to the list, to the data set or to the working directory."""
@@ -391,7 +395,7 @@ class _Description:
         except (OSError, ValueError) as error:
             raise SourceError(f"{printable(path)}: cannot be read: {printable(error)}") from error
         if any("\0" in line for line in lines):
-            raise SourceError(f"{printable(path)}: it has a NUL, so it is no list of images")
+            raise SourceError(f"{printable(path)}: it contains a NUL, so it is not a list of images")
         return [line for line in lines if line]
 
     def _names(self) -> dict[int, str]:
@@ -401,17 +405,17 @@ class _Description:
             self.notes.append(f"{printable(self._path.name)} has no names: classes are called class_0 to {names[-1]}")
         classes = dict(enumerate(names)) if isinstance(names, list) else names
         if not isinstance(classes, dict) or not classes:
-            raise self._refused("it has no names of classes")
+            raise self._refused("it has no class names")
         if type(count) is int and count != len(classes):
             self.notes.append(
-                f"{printable(self._path.name)} says nc: {count}, and names {len(classes)} classes; ultralytics refuses "
-                "that. The names are taken"
+                f"{printable(self._path.name)} has nc: {count}, but {len(classes)} names; ultralytics refuses that. "
+                "packer uses the names"
             )
         classes = {int(id) if isinstance(id, str) and id.isdecimal() else id: name for id, name in classes.items()}
         if not all(type(id) is int and id >= 0 and isinstance(name, str) for id, name in classes.items()):
-            raise self._refused("names are texts, in a list or by their ids. Put names such as 1 or yes into quotes.")
+            raise self._refused("names must be text, in a list or by id. Put names such as 1 or yes in quotes.")
         if not all(map(is_text, classes.values())):
-            raise self._refused("a name is no text that UTF-8 can hold")
+            raise self._refused("a name cannot be encoded as UTF-8")
         return dict(sorted(classes.items()))
 
     def _refused(self, problem: str) -> SourceError:
@@ -430,15 +434,15 @@ def _members(path: Path) -> dict[str, Any]:
             raise SourceError(f"{printable(path)}: it has more than {_MOST_TEXT:,} characters")
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
             raise SourceError(
-                f"{printable(path)}: it has an alias (*name), which is not read. Write out what it means."
+                f"{printable(path)}: it has an alias (*name), which packer does not read. Write out its value."
             )
         members = yaml.safe_load(text)
     except OSError as error:
         raise SourceError(f"{printable(path)}: cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, ValueError, RecursionError, TypeError, LookupError, AttributeError) as error:
-        raise SourceError(f"{printable(path)}: it is no YAML: {printable(' '.join(str(error).split()))}") from error
+        raise SourceError(f"{printable(path)}: it is not YAML: {printable(' '.join(str(error).split()))}") from error
     if not isinstance(members, dict):
-        raise SourceError(f"{printable(path)}: it has no names of classes")
+        raise SourceError(f"{printable(path)}: it has no class names")
     return members
 
 

@@ -127,7 +127,9 @@ def test_a_scalar_without_a_dtype_has_the_natural_one_or_it_is_asked_for(tmp_pat
 def test_options_of_directories_are_refused_of_a_container_by_name(tmp_path: Path) -> None:
     tar(tmp_path / "a.tar")
     for option in ({"any_image": True}, {"labels": tmp_path / "none.csv"}):
-        with pytest.raises(OptionError, match=r"is for a directory of images, and .* is webdataset: leave it out"):
+        with pytest.raises(
+            OptionError, match=r"applies only to a directory of images, but .* is webdataset: leave it out"
+        ):
             packer.convert(tmp_path, tmp_path / "a.lmdb", **option)
 
 

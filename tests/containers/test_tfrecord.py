@@ -468,7 +468,7 @@ def test_a_flipped_bit_in_a_record_is_found_by_whoever_reads_the_image(tmp_path:
     at["label"] = begin + records[1].index(int_list(1)) + len(int_list(1)) - 1
     data[at[where]] ^= 4
     (tmp_path / "a.tfrecord").write_bytes(data)
-    said = f"a.tfrecord, byte {begin}: {size} bytes do not fit the checksum"
+    said = f"a.tfrecord, byte {begin}: the checksum of {size} bytes does not match"
     for make, name in ((packer.convert, "a.lmdb"), (packer.index, "a.index")):
         with pytest.raises(ImageError, match=said):
             make(tmp_path / "a.tfrecord", tmp_path / name)

@@ -58,7 +58,7 @@ def test_a_tree_is_listed_as_imagefolder_lists_it_unpacked(photos: dict[str, byt
     assert said == [
         ("left out", 1, "they are outside of the class directories, where ImageFolder reads no images"),
         ("not looked at", 1, "its suffix is .txt"),
-        ("not looked at", 2, "macOS or Windows leave it beside other files"),
+        ("not looked at", 2, "macOS or Windows created it next to other files"),
     ]
 
 
@@ -284,7 +284,7 @@ def test_a_flipped_bit_in_stored_data_is_found_by_whoever_reads_the_image(
     data[data.index(image) + len(image) // 2] ^= 1
     path.write_bytes(data)
     for make, pack in ((packer.convert, "a.lmdb"), (packer.index, "a.index")):
-        with pytest.raises(ImageError, match=r"a.zip, byte \d+: \d+ bytes do not fit the checksum"):
+        with pytest.raises(ImageError, match=r"a.zip, byte \d+: the checksum of \d+ bytes does not match"):
             make(path, tmp_path / pack)
         skipped = make(path, tmp_path / pack, on_error="skip").manifest.skipped
         assert [entry["name"] for entry in skipped] == [name]

@@ -85,7 +85,7 @@ BAD = {
     "voc, a box outside": lambda path: voc(path, XML.format(name="cat", box=BOX.format(right=25))),
     "voc, no name": lambda path: voc(path, XML.format(name="", box=BOX.format(right=5))),
     "voc, no box": lambda path: voc(path, XML.format(name="cat", box="")),
-    "voc, no XML": lambda path: voc(path, "<annotation>"),
+    "voc, not XML": lambda path: voc(path, "<annotation>"),
     "voc, an empty file": lambda path: voc(path, ""),
     "voc, an unknown encoding": lambda path: voc(path, '<?xml version="1.0" encoding="x-none"?><annotation/>'),
     "yolo, a box outside": lambda path: yolo(path, "0 0.9 0.5 0.5 0.5\n"),
@@ -183,10 +183,13 @@ def test_xml_that_calls_its_encoding_otherwise(tmp_path: Path) -> None:
         path.write_bytes(data)
         assert read_annotation(path).names == ["猫"]
     for data, said in (
-        (text.replace("猫", "é").encode("latin-1"), "no text in the encoding utf-8"),
-        (f'<?xml version="1.0" encoding="ebcdic-x"?>{text}'.encode(), "its encoding is ebcdic-x, which is not known"),
-        (f'<?xml version="1.0" encoding="unicode_escape"?>{text}'.encode(), "is not known"),
-        (f'<?xml version="1.0" encoding="zlib"?>{text}'.encode(), "is not known"),
+        (text.replace("猫", "é").encode("latin-1"), "not text in the encoding utf-8"),
+        (
+            f'<?xml version="1.0" encoding="ebcdic-x"?>{text}'.encode(),
+            "declares the encoding ebcdic-x, which Python does not know",
+        ),
+        (f'<?xml version="1.0" encoding="unicode_escape"?>{text}'.encode(), "which Python does not know"),
+        (f'<?xml version="1.0" encoding="zlib"?>{text}'.encode(), "which Python does not know"),
         ('<?xml version="1.0" encoding="gbk"?><!DOCTYPE a [<!ENTITY b "猫">]><a/>'.encode("gbk"), "it has a DTD"),
     ):
         path.write_bytes(data)
@@ -254,7 +257,7 @@ def test_splits_lie_where_ultralytics_looks_for_them(
 def test_names_of_classes_as_ultralytics_takes_them(tmp_path: Path) -> None:
     for number, (yaml, names, said) in enumerate(
         (
-            ("nc: 3\nnames: [cat, dog]\n", ("cat", "dog"), "says nc: 3, and names 2 classes"),
+            ("nc: 3\nnames: [cat, dog]\n", ("cat", "dog"), "has nc: 3, but 2 names"),
             ("nc: 2\n", ("class_0", "class_1"), "has no names"),
             ("names: {'0': cat, '1': dog}\n", ("cat", "dog"), ""),
             ("nc: 2\nnames: {0: cat, 1: dog}\n", ("cat", "dog"), ""),

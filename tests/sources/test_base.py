@@ -45,7 +45,7 @@ def test_what_is_no_regular_file(tmp_path: Path) -> None:
 def test_a_file_of_holes(tmp_path: Path) -> None:
     (tmp_path / "x.jpg").touch()
     os.truncate(tmp_path / "x.jpg", 1 << 43)  # more than any memory
-    with pytest.raises(ImageError, match=f"has {1 << 43} bytes, and a sample has 2147483648 at most"):
+    with pytest.raises(ImageError, match=f"has {1 << 43} bytes, but a sample can have at most 2147483648"):
         source_of(tmp_path, "x.jpg").read(0, ReadBuffer())
 
 

@@ -114,7 +114,9 @@ def test_ids_may_be_texts_as_pycocotools_takes_them(drawn: dict[str, Path], tmp_
         found += values["annotation_id"].tolist()
         assert [f"n{one['id']}" for one in captions_of(expected)] == [one["id"] for one in captions_of(values)]
     assert len(set(found)) == len(theirs.anns)
-    assert "ids of categories are texts, and get numbers in the order of the file: n1: 1, n18: 2, n90: 3" in made.notes
+    assert (
+        "ids of categories are strings; they are numbered in the order of the file: n1: 1, n18: 2, n90: 3" in made.notes
+    )
     category = next(field for field in made.fields if field.name == "category")
     assert dict(zip(category.ids, category.classes, strict=True)) == {1: "person", 2: "dog", 3: "toothbrush"}
 
@@ -182,34 +184,37 @@ ONE = {"id": 8, "image_id": 3, "category_id": 1, "bbox": [1, 2, 3, 4]}
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"also": {"bbox": [15, 2, 7, 4]}}, r"annotation 8 of a.png: its box \[15, 2, 7, 4\].*outside of the image"),
-        ({"also": {"bbox": [-3, 2, 7, 4]}}, "outside of the image of 20 x 10 pixels. Correct"),
-        ({"also": {"bbox": [1, 2, -3, 4]}}, "a side below 0"),
-        ({"also": {"bbox": [1, 2, 3]}}, "no list of four numbers"),
-        ({"also": {"category_id": 5}}, "annotation 8 of a.png: its category 5 is none of the categories"),
+        ({"also": {"bbox": [15, 2, 7, 4]}}, r"annotation 8 of a.png: its box \[15, 2, 7, 4\].*outside the image"),
+        ({"also": {"bbox": [-3, 2, 7, 4]}}, "outside the image of 20 x 10 pixels. Correct"),
+        ({"also": {"bbox": [1, 2, -3, 4]}}, "a negative side"),
+        ({"also": {"bbox": [1, 2, 3]}}, "not a list of four numbers"),
+        ({"also": {"category_id": 5}}, "annotation 8 of a.png: its category 5 is not in the list of categories"),
         ({"also": {"category_id": None}}, "no category_id"),
-        ({"also": {"image_id": 4}}, "annotation 8 is of the image 4, which is none of the images"),
-        ({"also": {"iscrowd": 2}}, "iscrowd is 0 or 1"),
-        ({"also": {"area": "big"}}, "area 'big' is no number"),
-        ({"also": {"area": float("nan")}}, "annotation 8 of a.png: its area nan is no number"),
+        ({"also": {"image_id": 4}}, "annotation 8 belongs to the image 4, which is not in the list of images"),
+        ({"also": {"iscrowd": 2}}, "iscrowd must be 0 or 1"),
+        ({"also": {"area": "big"}}, "area 'big' is not a number"),
+        ({"also": {"area": float("nan")}}, "annotation 8 of a.png: its area nan is not a number"),
         ({"also": {"score": float("inf")}}, "field 'members' of annotation 8"),
         ({"info": {"year": float("nan")}}, "it has a number that JSON does not have, such as NaN"),
-        ({"also": {"keypoints": [1, 2]}}, "keypoints are no list"),
-        ({"also": {"segmentation": [[1, 2, 3]]}}, "annotation 8 of a.png: a polygon has three points"),
-        ({"also": {"segmentation": {"size": [2, 3], "counts": [6]}}}, "run lengths are of the size"),
+        ({"also": {"keypoints": [1, 2]}}, "keypoints are not a list"),
+        ({"also": {"segmentation": [[1, 2, 3]]}}, "annotation 8 of a.png: a polygon must have three points"),
+        ({"also": {"segmentation": {"size": [2, 3], "counts": [6]}}}, "run lengths have the size"),
         ({"also": {"id": 2**63}}, "an id beyond 64 bits"),
-        ({"also": {"id": 1.5}}, "entry 0 of annotations, counted from 0, has no id: a whole number or a text"),
-        ({"also": {"image_id": "3"}}, "annotation 8 is of the image '3', which is none of the images"),
-        ({"also": {"category_id": "1"}}, "its category 1 is none of the categories"),
+        (
+            {"also": {"id": 1.5}},
+            "entry 0 of annotations, counted from 0, has no id, which must be a whole number or a string",
+        ),
+        ({"also": {"image_id": "3"}}, "annotation 8 belongs to the image '3', which is not in the list of images"),
+        ({"also": {"category_id": "1"}}, "its category 1 is not in the list of categories"),
         (
             {"annotations": [ONE, {**ONE, "id": "9"}]},
-            "annotations are numbers and texts, and entry 1.*all as texts",
+            "annotations are numbers and others are strings; entry 1.*all as strings",
         ),
-        ({"categories": [], "also": {"category_id": "cat"}}, "its category cat is none of the categories"),
-        ({"annotations": [ONE, ONE]}, "the id 8 stands twice in annotations"),
+        ({"categories": [], "also": {"category_id": "cat"}}, "its category cat is not in the list of categories"),
+        ({"annotations": [ONE, ONE]}, "the id 8 occurs twice in annotations"),
         ({"annotations": [ONE, {"id": 9, "image_id": 3, "category_id": 1}]}, "1 annotations have no bbox.*9"),
-        ({"images": [IMAGE, IMAGE]}, "the id 3 stands twice in images"),
-        ({"images": [IMAGE, {**IMAGE, "id": 4}]}, "3 and 4 have one file_name, a.png"),
+        ({"images": [IMAGE, IMAGE]}, "the id 3 occurs twice in images"),
+        ({"images": [IMAGE, {**IMAGE, "id": 4}]}, "3 and 4 have the same file_name, a.png"),
         ({"images": [{**IMAGE, "file_name": "../a.png"}]}, "not a plain relative path"),
         (
             {"images": [{**IMAGE, "file_name": "b.png"}], "annotations": []},
@@ -217,7 +222,7 @@ ONE = {"id": 8, "image_id": 3, "category_id": 1, "bbox": [1, 2, 3, 4]}
         ),
         ({"images": [{**IMAGE, "height": "10"}]}, "image 3 has the height '10'"),
         ({"images": [], "annotations": []}, "no images in it"),
-        ({"images": {}}, '"images" is no list'),
+        ({"images": {}}, '"images" is not a list'),
         ({"categories": [{"id": 1}]}, "category 1 has no name"),
     ],
 )
@@ -229,7 +234,7 @@ def test_what_is_wrong_is_said_in_one_line(changes: dict[str, Any], message: str
     assert "instances.json" in str(caught.value)
 
 
-@pytest.mark.parametrize(("text", "message"), [("{", "no JSON"), ("[]", 'no list "images"'), (b"\xff", "no JSON")])
+@pytest.mark.parametrize(("text", "message"), [("{", "not JSON"), ("[]", 'no list "images"'), (b"\xff", "not JSON")])
 def test_a_file_that_is_no_annotations_is_refused(text: str | bytes, message: str, tmp_path: Path) -> None:
     images, file = small(tmp_path)
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -248,15 +253,15 @@ def test_files_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     images, file = small(tmp_path)
     (tmp_path / "other").mkdir()
     _, other = small(tmp_path / "other", also={"category_id": 1, "area": 3, "bbox": [1, 2, 3, 5]})
-    with pytest.raises(SourceError, match="annotation 8: its bbox is another here than in a file before"):
+    with pytest.raises(SourceError, match="annotation 8: its bbox differs from that in an earlier file"):
         coco_source(images, [file, other])
 
 
 @pytest.mark.parametrize(
     ("first", "second", "masks", "problem"),
     [
-        (ONE, {**ONE, "bbox": [1, 2, 3, 5]}, False, "its bbox is another here"),
-        ({**IMAGE, "license": 1}, {**IMAGE, "license": 2}, False, "its license is another here"),
+        (ONE, {**ONE, "bbox": [1, 2, 3, 5]}, False, "its bbox differs"),
+        ({**IMAGE, "license": 1}, {**IMAGE, "license": 2}, False, "its license differs from that"),
         ({"id": 3, "file_name": "a.png"}, {"id": 3, "file_name": "a.png"}, True, "no height and width"),
     ],
 )
@@ -298,7 +303,7 @@ def test_images_that_are_not_there_are_left_out_on_request_and_files_without_ent
     assert list(source.names) == ["a.png"]
     assert source.remarks()[:2] == [
         "left out: 1 image (more.png): it has no entry in the annotations",
-        "left out: 1 image (gone.png): it is not there; --on-missing skip",
+        "left out: 1 image (gone.png): it does not exist; --on-missing skip",
     ]
 
 

@@ -59,7 +59,7 @@ def test_other_delimiters(tmp_path: Path, delimiter: str) -> None:
     assert listed(tmp_path, text, delimiter=delimiter).labels.tolist() == [1, 0]
     with pytest.raises(SourceError) as caught:
         listed(tmp_path, text)
-    assert f"; if they are separated by {delimiter!r}, say delimiter={delimiter!r}." in str(caught.value)
+    assert f"; if they are separated by {delimiter!r}, pass delimiter={delimiter!r}." in str(caught.value)
 
 
 def test_spellings_of_csv(tmp_path: Path) -> None:
@@ -75,10 +75,10 @@ def test_spellings_of_csv(tmp_path: Path) -> None:
     [
         ("", r"the file is empty\. Its first line names the columns"),
         ("path,label\n", "no rows"),
-        ("path,label\na.jpg,\n", r"line 2: the label is missing\. Say unlabeled=True"),
-        ("path,label\na.jpg,x\nb.jpg\n", r"line 3: the label is missing\. Say unlabeled=True"),
+        ("path,label\na.jpg,\n", r"line 2: the label is missing\. Pass unlabeled=True"),
+        ("path,label\na.jpg,x\nb.jpg\n", r"line 3: the label is missing\. Pass unlabeled=True"),
         ("path,label\n,x\n", "line 2: the path is missing"),
-        ("path,label\na,b.jpg,x\n", "line 2: has 3 cells, and the header names 2 columns"),
+        ("path,label\na,b.jpg,x\n", "line 2: has 3 cells, but the header names 2 columns"),
         ("path,label,label\na.jpg,x,y\n", "2 columns have the name 'label'"),
         ("path,label\na.jpg,x\nb.jpg,y\na.jpg,x\n", "line 4: a.jpg is named twice"),
         ("path,label\na.jpg,x\n./a.jpg,x\n", "a.jpg is named twice"),
@@ -111,13 +111,13 @@ def test_a_fifo_is_refused_at_once(tmp_path: Path) -> None:
     code = "import sys, pathlib, packer._sources.table_source as s; s.csv_source(*map(pathlib.Path, sys.argv[1:]))"
     line = [sys.executable, "-c", code, tmp_path, tmp_path / "labels.csv"]
     result = subprocess.run(line, check=False, capture_output=True, text=True, timeout=20)
-    assert "labels.csv: cannot be read: is a FIFO, and no regular file" in result.stderr
+    assert "labels.csv: cannot be read: is a FIFO, not a regular file" in result.stderr
 
 
 def test_an_image_that_is_missing_is_named_with_its_line(tmp_path: Path) -> None:
     source = listed(tmp_path, "path,label\n\na.jpg,x\nb.jpg,x\nc.jpg,y\nd.jpg,y\n")
     for part, line in [(source, 3), (source.between(1, 3), 4), (source.sampled(2), 4), (source.limited(1), 3)]:
-        with pytest.raises(ImageError, match=rf"No such file or directory, which line {line} of the labels names"):
+        with pytest.raises(ImageError, match=rf"No such file or directory, named in line {line} of the labels"):
             part.read(0, ReadBuffer())
 
 
@@ -125,14 +125,14 @@ def test_given_classes(tmp_path: Path) -> None:
     source = listed(tmp_path, "path,label\na.jpg,dog\nb.jpg,1\n", classes=["dog", "0", "1"])
     assert source.labels.tolist() == [0, 2]
     assert source.classes == ["dog", "0", "1"]
-    with pytest.raises(SourceError, match=r"1 of its labels is unknown.*: 'fox'"):
+    with pytest.raises(SourceError, match=r"1 of its labels is not in the given class list.*: 'fox'"):
         listed(tmp_path, "path,label\na.jpg,fox\n", classes=["dog"])
 
 
 def test_of_many_columns_a_message_names_the_first(tmp_path: Path) -> None:
     columns = [f"column {number}" for number in range(5000)]
-    with pytest.raises(SourceError, match=r"'column 0', 'column 1'.*'column 19', …; say which with") as caught:
+    with pytest.raises(SourceError, match=r"'column 0', 'column 1'.*'column 19', …; name the columns with") as caught:
         listed(tmp_path, ",".join(columns) + "\n")
     assert "'column 20'" not in str(caught.value)
-    with pytest.raises(SourceError, match="'column 19'; say which with"):
+    with pytest.raises(SourceError, match="'column 19'; name the columns with"):
         listed(tmp_path, ",".join(columns[:20]) + "\n")

@@ -164,8 +164,11 @@ def test_a_split_that_lacks_a_class_says_so(tmp_path: Path) -> None:
     for name in ("train/a", "train/b", "train/c", "val/a", "val/c", "test/a", "test/b", "dev/a", "dev/b", "dev/c"):
         solid(tmp_path / name / "0.png")
     packer.convert(tmp_path / "train", tmp_path / "train.lmdb")
-    said = "not looked at: 1 class (b): the directory train beside has it, and others have other ids there"
-    last = "not looked at: 1 class (c): the directory train beside has it"
+    said = (
+        "not looked at: 1 class (b): the directory train next to this one has it, "
+        "and other classes have other ids there"
+    )
+    last = "not looked at: 1 class (c): the directory train next to this one has it"
     for split, line in (("val", said), ("test", last), ("dev", ""), ("train", "")):
         notes = packer.convert(tmp_path / split, tmp_path / f"{split}-own.lmdb", strict=True).notes
         assert [note.startswith(line) for note in notes if "train" in note] == [True] * bool(line)
@@ -173,7 +176,7 @@ def test_a_split_that_lacks_a_class_says_so(tmp_path: Path) -> None:
         assert packer.open_dataset(tmp_path / "val").classes == ["a", "c"]
     given = tmp_path / "given.lmdb"
     summary = packer.convert(tmp_path / "val", given, classes_from=tmp_path / "train.lmdb", strict=True)
-    assert summary.notes == ["taken: 1 class (b): no image has it; it keeps its id, as --classes-from says"]
+    assert summary.notes == ["taken: 1 class (b): no image has it; it keeps its id because of --classes-from"]
     assert summary.manifest.account is not None
     assert [(item["what"], item["names"]) for item in summary.manifest.account] == [("class", ["b"])]
     assert [int(target) for target in packer.open_dataset(given).targets] == [0, 2]
@@ -184,7 +187,7 @@ def test_a_split_beside_trainval_says_which_classes_it_lacks(tmp_path: Path) -> 
     for name in ("trainval/a", "trainval/b", "testdev/a"):
         solid(tmp_path / name / "0.png")
     notes = packer.convert(tmp_path / "testdev", tmp_path / "x.lmdb").notes
-    assert "not looked at: 1 class (b): the directory trainval beside has it" in notes
+    assert "not looked at: 1 class (b): the directory trainval next to this one has it" in notes
 
 
 def test_given_classes_that_a_table_and_an_archive_lack_are_said(tmp_path: Path) -> None:
@@ -204,7 +207,7 @@ def test_a_hidden_directory_beside_a_split_makes_it_no_class(tmp_path: Path) -> 
     solid(tmp_path / "tree" / "train" / "cat" / "0.png")
     solid(tmp_path / "tree" / ".ipynb_checkpoints" / "0.png")
     assert split_directories(tmp_path / "tree") == ["train"]
-    with pytest.raises(SourceError, match="holds splits"):
+    with pytest.raises(SourceError, match="contains splits"):
         refuse_splits(tmp_path / "tree", tmp_path / "out.lmdb")
 
 

@@ -41,7 +41,10 @@ def test_the_command_names_the_fields_with_their_kinds(tree: Path) -> None:
 
 @pytest.mark.parametrize(("directory", "is_said"), [("L", True), ("P", True), ("1", True), ("R", False), ("I", False)])
 def test_an_image_by_default_whose_first_file_is_gray_is_said(tree: Path, directory: str, is_said: bool) -> None:
-    said = f"gt is an image, which crops smooth; for ids say --field gt:mask=../{directory}/{{stem}}.png"
+    said = (
+        "gt is an image, whose pixels are interpolated when it is cropped; for a mask of ids pass "
+        f"--field gt:mask=../{directory}/{{stem}}.png"
+    )
     template = f"../{directory}/{{stem}}.png"
     assert (said in notes(tree, unlabeled=True, fields={"gt": template})) == is_said
     assert said not in notes(tree, unlabeled=True, fields={"gt:image": template})
@@ -67,7 +70,7 @@ def test_boxes_and_categories_of_objects_are_equally_many(tree: Path, is_csv: bo
         (tree / "metadata.csv").write_text(f'file_name,objects\na.png,"{quoted}"\n')
     else:
         (tree / "metadata.jsonl").write_text(json.dumps({"file_name": "a.png", "objects": objects}))
-    said = rf"metadata.*, line {1 + is_csv}: column 'objects': 2 bbox and 1 categories"
+    said = rf"metadata.*, line {1 + is_csv}: column 'objects': it has 2 bbox and 1 categories"
     with pytest.raises(SourceError, match=said):
         notes(tree)
 
@@ -81,7 +84,7 @@ def test_boxes_without_an_area_are_kept_and_counted(tree: Path) -> None:
     }
     (tree / "coco.json").write_text(json.dumps(document))
     summary = packer.convert(tree, tree.with_name("c.lmdb"), coco=[tree / "coco.json"])
-    said = "2 boxes have no width or no height; they are kept, and torchvision's detectors refuse them in training"
+    said = "2 boxes have no width or no height; they are stored, but torchvision's detectors refuse them in training"
     assert said in summary.notes
     with packer.open_pack(summary.destination) as reader:
         assert len(reader.fields["boxes"].decode(reader.value(0, "boxes"))) == 3

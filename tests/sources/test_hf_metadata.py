@@ -154,7 +154,7 @@ def test_images_without_a_row_and_rows_without_an_image(tmp_path: Path) -> None:
     assert values(opened(tmp_path, on_missing="null")) == {"caption": ["A", None]}
     assert list(opened(tmp_path, on_missing="skip").names) == ["a.png"]
     write(tmp_path, ".jsonl", [{"file_name": f"{n}.png", "caption": n} for n in "abz"])
-    with pytest.raises(SourceError, match=r"line 3: z.png is none of the images"):
+    with pytest.raises(SourceError, match=r"line 3: z.png is not an image in"):
         opened(tmp_path)
     remarks = opened(tmp_path, on_missing="null").remarks()
     assert any(remark.startswith("left out: 1 row (") and "names no image" in remark for remark in remarks)
@@ -167,7 +167,7 @@ def test_metadata_that_names_no_files_is_left_alone(tmp_path: Path) -> None:
     assert (source.fields, source.classes) == ((), ["x", "y"])
     (tmp_path / "metadata.csv").write_text("file_name,caption\nx/a.png,a\ny/b.png,b\n")
     (tmp_path / "metadata.jsonl").write_text('{"file_name": "x/a.png"}')
-    with pytest.raises(SourceError, match=r"metadata.csv, metadata.jsonl are there.*no_metadata=True"):
+    with pytest.raises(SourceError, match=r"metadata.csv, metadata.jsonl exist.*no_metadata=True"):
         opened(tmp_path)
     assert opened(tmp_path, no_metadata=True).fields == ()
 
@@ -187,7 +187,9 @@ def test_columns_whose_names_no_field_can_have_are_named(tmp_path: Path) -> None
     assert values(source) == {"ok": [True]}
     assert source.account is not None
     (lost,) = (item for item in source.account.losses() if item.what == "column")
-    assert lost.line().startswith("left out: 2 columns (a caption, image): no field can have its name; --labels ")
+    assert lost.line().startswith(
+        "left out: 2 columns (a caption, image): its name is not a valid field name; --labels "
+    )
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
@@ -240,7 +242,7 @@ def test_dates_decimals_and_nan_of_parquet(tmp_path: Path) -> None:
         "exact": ["1.1000000000000000000000001", None],
         "score": [None, 0.5],
     }
-    assert any("NaN is taken for a missing value" in note and "score (1)" in note for note in source.notes)
+    assert any("NaN is read as a missing value" in note and "score (1)" in note for note in source.notes)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
@@ -259,7 +261,7 @@ def test_two_columns_of_one_name_are_refused_in_a_line(tmp_path: Path, suffix: s
 def test_files_outside_of_the_tree_are_refused(tmp_path: Path, path: str) -> None:
     touch(tmp_path, "outside.png", "tree/1.png")
     write(tmp_path / "tree", ".jsonl", [{"file_name": "1.png", "mask_file_name": path.format(root=tmp_path)}])
-    with pytest.raises(SourceError, match=r"line 1.*mask_file_name.*lies outside of SRC"):
+    with pytest.raises(SourceError, match=r"line 1.*mask_file_name.*is outside SRC"):
         opened(tmp_path / "tree")
 
 
@@ -273,7 +275,7 @@ def test_a_path_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
 def test_more_columns_than_fields_are_refused_before_the_work(tmp_path: Path) -> None:
     touch(tmp_path, "1.png")
     write(tmp_path, ".jsonl", [{"file_name": "1.png", **{f"c{number}": number for number in range(201)}}])
-    with pytest.raises(SourceError, match="201 columns would be fields, and a pack has 200 at most"):
+    with pytest.raises(SourceError, match="201 columns would be fields, but a pack can have at most 200"):
         opened(tmp_path)
 
 

@@ -23,13 +23,13 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "\n".join(
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        ("names: [a]\nkpt_shape: [0, 2]", "kpt_shape is"),
-        ("names: [a]\nkpt_shape: [3, 2.0]", "kpt_shape is"),
-        ("names: [a]\nkpt_shape: [1000000000, 3]", "kpt_shape is"),
-        ("names: !!timestamp x", "no YAML"),
+        ("names: [a]\nkpt_shape: [0, 2]", "kpt_shape must be"),
+        ("names: [a]\nkpt_shape: [3, 2.0]", "kpt_shape must be"),
+        ("names: [a]\nkpt_shape: [1000000000, 3]", "kpt_shape must be"),
+        ("names: !!timestamp x", "not YAML"),
         ('names: ["\\uD800"]', "UTF-8|YAML"),
-        ("names: !!int x", "no YAML"),
-        ("names: !!python/object:os.system x", "no YAML"),
+        ("names: !!int x", "not YAML"),
+        ("names: !!python/object:os.system x", "not YAML"),
         (f"{BOMB}\nnames: *i", "alias"),
         ("names: [a] #" + "x" * (1 << 22), "more than 4,194,304 characters"),
     ],
@@ -95,5 +95,5 @@ def test_categories_of_coco(category: dict[str, Any], tmp_path: Path) -> None:
     Image.new("L", (4, 4)).save(tmp_path / "1.png")
     said = {"images": [{"id": 1, "file_name": "1.png"}], "categories": [category], "annotations": []}
     (tmp_path / "a.json").write_text(json.dumps(said))
-    with pytest.raises(SourceError, match=r"category -?\d .*ids are 0 or more"):
+    with pytest.raises(SourceError, match=r"category -?\d .*ids must be 0 or more"):
         coco_source(tmp_path, [tmp_path / "a.json"])

@@ -181,7 +181,7 @@ def test_a_pack_needs_no_index(tree: Path, tmp_path: Path) -> None:
     packer.convert(tree, tmp_path / "x.lmdb")
     packer.index(tree, tmp_path / "x.index")
     for pack in ("x.lmdb", "x.index"):
-        with pytest.raises(OptionError, match="is a pack already"):
+        with pytest.raises(OptionError, match="is already a pack"):
             packer.index(tmp_path / pack, tmp_path / "y.index")
 
 

@@ -74,13 +74,13 @@ def test_names_are_places_in_the_sorted_names(texts: list[str]) -> None:
 def test_numbers_as_names_are_said_aloud() -> None:
     found = meaning("0", "2", "10", label_type="class")
     assert (found.classes, found.labels.tolist()) == (["0", "10", "2"], [0, 2, 1])
-    assert any("the ids follow their spelling" in note for note in found.notes)
+    assert any("the ids follow their alphabetical order" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(
     ("texts", "row", "said"),
     [
-        (["0", "0.25"], 1, r"is no class id.*label_type='float' .*regression.*label_type='class'"),
+        (["0", "0.25"], 1, r"is not a class id.*label_type='float' .*regression.*label_type='class'"),
         (["0", "1e-3"], 1, "label_type='float'"),
         (["0", "nan"], 1, "label_type='float'"),
         (["3", "-2"], 1, r"ids are 0 or more, and -1 means unlabeled.*label_type='int'.*label_type='class'"),
@@ -108,9 +108,9 @@ def test_what_is_no_such_number_is_refused(label_type: str, text: str) -> None:
 def test_numbers_and_words_are_names_and_that_is_said() -> None:
     found = meaning("1", "2", "10", "cat")
     assert found.classes == ["1", "10", "2", "cat"]
-    assert any("3 of 4 labels are numbers, and others are not, such as 'cat'" in note for note in found.notes)
+    assert any("3 of 4 labels are numbers, but others are not, such as 'cat'" in note for note in found.notes)
     assert meaning("cat", "dog", "7").notes == []
-    assert any("'nan' is taken for the name" in note for note in meaning("cat", "dog", "bird", "nan").notes)
+    assert any("'nan' is read as a class name" in note for note in meaning("cat", "dog", "bird", "nan").notes)
 
 
 @pytest.mark.parametrize("text", ["cat|dog", "[1, 2]", "1,2", "cat;dog", "cat dog"])
@@ -149,15 +149,15 @@ def test_ids_without_images_are_said_aloud() -> None:
 
 
 def test_labels_that_are_no_utf_8_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"csv, line 3: the label 'caf\\udce9' is no UTF-8\. Save the file as UTF-8"):
+    with pytest.raises(SourceError, match=r"csv, line 3: the label 'caf\\udce9' is not UTF-8\. Save the file as UTF-8"):
         listed(tmp_path, b"path,label\na.jpg,tea\nb.jpg,caf\xe9\n")
     assert listed(tmp_path, "path,label\na.jpg,café\n").classes == ["café"]
 
 
 def test_as_many_labels_as_rows_are_said_aloud() -> None:
     for texts in ([f"name {n}" for n in range(20)], [str(n) for n in range(20)]):
-        assert any("no two of the 20 labels are equal" in note for note in meaning(*texts).notes)
-        assert not any("no two" in note for note in meaning(*texts[:19]).notes)
+        assert any("all 20 labels are different" in note for note in meaning(*texts).notes)
+        assert not any("labels are different" in note for note in meaning(*texts[:19]).notes)
     assert meaning(*(str(n / 7) for n in range(50)), label_type="float").notes == []
 
 
@@ -168,17 +168,17 @@ def test_spaces_around_a_name_are_said_aloud() -> None:
 def test_given_classes_that_are_numbers_keep_their_ids() -> None:
     classes = [str(n) for n in range(12)]
     assert meaning("7.0", "-1", "0", classes=classes).labels.tolist() == [7, -1, 0]
-    with pytest.raises(SourceError, match="row 1: is unknown to the given class list, which ends with 11"):
+    with pytest.raises(SourceError, match="row 1: is not in the given class list, whose last id is 11"):
         meaning("0", "12", classes=classes)
     by_spelling = ["0", "1", "10", "2"]
     assert meaning("2", "10", classes=by_spelling).labels.tolist() == [3, 2]
-    with pytest.raises(SourceError, match=r"2 of its labels are unknown to the given class list: '0', '1'"):
+    with pytest.raises(SourceError, match=r"2 of its labels are not in the given class list: '0', '1'"):
         meaning("0", "1", classes=["cat"])
 
 
 def test_rows_without_a_label(tmp_path: Path) -> None:
     text = "path,label\na.jpg,cat\nb.jpg,\nc.jpg\nd.jpg,dog\n"
-    with pytest.raises(SourceError, match=r"line 3: the label is missing\. Say unlabeled=True"):
+    with pytest.raises(SourceError, match=r"line 3: the label is missing\. Pass unlabeled=True"):
         listed(tmp_path, text)
     source = listed(tmp_path, text, unlabeled=True)
     assert (source.labels.tolist(), source.classes) == ([0, -1, -1, 1], ["cat", "dog"])
@@ -190,13 +190,13 @@ def test_rows_without_a_label(tmp_path: Path) -> None:
 
 
 def test_an_error_names_the_line_also_after_quoted_newlines(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"labels\.csv, line 5: the label '0\.25' is no class id"):
+    with pytest.raises(SourceError, match=r"labels\.csv, line 5: the label '0\.25' is not a class id"):
         listed(tmp_path, 'path,label\n\n"new\nline.jpg",1\nb.jpg,0.25\n')
 
 
 def test_columns_that_are_not_used_are_named(tmp_path: Path) -> None:
     source = listed(tmp_path, "path,bbox,label,caption\na.jpg,1 2 3 4,x,a dog\n")
-    assert "not looked at: 2 columns (bbox, caption): no --column takes it" in source.remarks()
+    assert "not looked at: 2 columns (bbox, caption): no --column reads it" in source.remarks()
     assert listed(tmp_path, "path,label\na.jpg,x\n").notes == []
 
 
@@ -204,7 +204,7 @@ def test_tsv_files_are_separated_by_tabs(tmp_path: Path) -> None:
     text = "path\tlabel\na,b.jpg\tx\n"
     assert list(listed(tmp_path, text, "labels.TSV").names) == ["a,b.jpg"]
     assert list(listed(tmp_path, text.replace("\t", ";"), "labels.tsv", delimiter=";").names) == ["a,b.jpg"]
-    with pytest.raises(SourceError, match=r"if they are separated by ',', say delimiter=','"):
+    with pytest.raises(SourceError, match=r"if they are separated by ',', pass delimiter=','"):
         listed(tmp_path, "path,label\na.jpg,x\n", "labels.tsv")
 
 
@@ -257,7 +257,7 @@ def with_pugs_only(source: Source, bad: BadSamples) -> Source:
 
 def test_the_first_row_with_a_class_that_a_pack_lacks_ends_the_look_at_the_rows(tmp_path: Path) -> None:
     source = of_breeds(tmp_path, [0, *[1] * 1000])
-    with pytest.raises(SourceError, match=r"1.jpg: field 'breed': tabby is no class that x.lmdb knows"):
+    with pytest.raises(SourceError, match=r"1.jpg: field 'breed': tabby is not a class in x.lmdb"):
         with_pugs_only(source, BadSamples())
     assert isinstance(source.names, LookedUp)
     assert source.names.lookups < 10
@@ -270,7 +270,7 @@ def test_rows_with_a_class_that_a_pack_lacks_are_left_out(tmp_path: Path) -> Non
     assert [source.columns[0].get(row) for row in range(2)] == [1, 1]
     assert [one["name"] for one in bad.found] == ["1.jpg", "3.jpg"]
     assert bad.found[0]["reason"] == (
-        "1.jpg: field 'breed': tabby is no class that x.lmdb knows; unknown are tabby. Rename them."
+        "1.jpg: field 'breed': tabby is not a class in x.lmdb; all unknown classes: tabby. Rename them."
     )
 
 

@@ -198,18 +198,18 @@ def test_a_tree_read_in_place_warns_of_pairs(tmp_path: Path) -> None:
 
 
 ANNOTATED: Mapping[str, tuple[list[str], list[str], str]] = {
-    "VOC": (["JPEGImages/1.jpg"], ["Annotations/1.xml"], "{0} with --voc {0} --split train"),
-    "YOLO": (["images/1.jpg"], ["labels/1.txt", "data.yaml"], "{0} with --yolo {0}/data.yaml --split train"),
-    "YOLO without a list": (["images/1.jpg"], ["labels/1.txt"], "{0} with --yolo data.yaml --split train"),
+    "VOC": (["JPEGImages/1.jpg"], ["Annotations/1.xml"], "{0} and --voc {0} --split train"),
+    "YOLO": (["images/1.jpg"], ["labels/1.txt", "data.yaml"], "{0} and --yolo {0}/data.yaml --split train"),
+    "YOLO without a list": (["images/1.jpg"], ["labels/1.txt"], "{0} and --yolo data.yaml --split train"),
     "YOLO's splits": (
         ["train/images/1.jpg", "val/images/1.jpg"],
         ["train/labels/1.txt", "val/labels/1.txt", "data.yaml"],
-        "{0} with --yolo {0}/data.yaml --split train",
+        "{0} and --yolo {0}/data.yaml --split train",
     ),
     "COCO": (
         ["train2017/1.jpg", "val2017/1.jpg"],
         ["annotations/instances_val2017.json"],
-        "{0}/val2017 with --coco {0}/annotations/instances_val2017.json",
+        "{0}/val2017 and --coco {0}/annotations/instances_val2017.json",
     ),
 }
 
@@ -224,5 +224,5 @@ def test_directories_of_annotations_that_are_no_classes_name_the_option(case: st
         (tmp_path / name).touch()
     with pytest.raises(SourceError) as refused:
         packer.convert(tmp_path, tmp_path.with_suffix(".lmdb"))
-    pattern = re.sub(r"--(\w+) (\S+)", r"\1='\2'", f"To convert the images with .*: {way.format(tmp_path)}")
+    pattern = re.sub(r"--(\w+) (\S+)", r"\1='\2'", f"To convert the images with .*, pass {way.format(tmp_path)}")
     assert re.search(pattern, str(refused.value)), str(refused.value)

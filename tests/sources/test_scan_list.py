@@ -93,7 +93,7 @@ def test_it_knows_the_files_by_size_and_time(photo_tree: Path, tmp_path: Path) -
     assert list(map(tuple, scanned.stamps.tolist())) == expected
     write_listing(scanned, tmp_path / "copy")  # which takes no stamps anew
     assert (tmp_path / "copy").read_bytes() == path.read_bytes()
-    with pytest.raises(ImageChangedError, match=r"its time was .* and is 1970-01-01 00:00:01"):
+    with pytest.raises(ImageChangedError, match=r"its modification time was .* and is now 1970-01-01 00:00:01"):
         scanned.read(3, ReadBuffer())
 
 

@@ -104,10 +104,10 @@ def test_what_changed_is_named_when_a_conversion_continues(tmp_path: Path) -> No
     fewer = SourceRequest(**settings, columns=request.columns)
     assert differences(fewer) == ["1 field was removed: mask"]
     other = SourceRequest(**settings, columns=["caption:text", "age:float64", "split:class", "tags:labels"])
-    assert differences(other) == ["1 field was removed: mask", "1 field is another than it was: age"]
+    assert differences(other) == ["1 field was removed: mask", "1 field has another definition: age"]
     (tmp_path / "masks" / "2.png").write_bytes(b"another mask")
     (changed,) = differences(request)
-    assert changed.startswith("1 image was changed: c/2.png (with its files of 'mask' it had ")
+    assert changed.startswith("1 image was changed: c/2.png (together with its files of 'mask' it had ")
     (tmp_path / "masks" / "2.png").write_bytes(b"masks 2")
     os.utime(tmp_path / "masks" / "2.png", ns=(0, 0))
     with pytest.raises(ImageChangedError, match="files of 'mask'"):
@@ -131,6 +131,6 @@ def test_scan_lists_fields(tmp_path: Path) -> None:
     assert [field.name for field in found.fields] == ["caption", "age", "mask"]
     assert values(found)[4] == [b"text 4", 4.0, b"masks 4"]
     assert nowhere.returncode == 1
-    assert "--field 'mask=../{stem}.png' leads to no file" in nowhere.stderr
+    assert "--field 'mask=../{stem}.png' finds no file" in nowhere.stderr
     assert not (tmp_path / "y.scan").exists()
-    assert "--field is for a directory of images" in twice.stderr
+    assert "--field applies only to a directory of images" in twice.stderr

@@ -97,13 +97,13 @@ def test_kinds_follow_from_names_and_suffixes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "problem"),
     [
-        ("mask", "say NAME=TEMPLATE"),
-        ("mask=", "say NAME=TEMPLATE"),
-        ("mask=../{sten}.png", r"the template has \{sten\}, which is no placeholder.*\{stem\}"),
-        ("mask=../{}.png", "no placeholder"),
+        ("mask", "pass NAME=TEMPLATE"),
+        ("mask=", "pass NAME=TEMPLATE"),
+        ("mask=../{sten}.png", r"the template has \{sten\}, which is not a placeholder.*\{stem\}"),
+        ("mask=../{}.png", "not a placeholder"),
         ("mask=../{stem.png", "mask=../"),
-        ("mask=../{stem!r}.png", "neither a format nor a conversion"),
-        ("mask=../mask.png", "all images have one file"),
+        ("mask=../{stem!r}.png", "cannot have a format or a conversion"),
+        ("mask=../mask.png", "all images would have the same file"),
         ("image=../{stem}.png", "a field cannot have the name 'image'"),
         ("mask:boxes=../{stem}.png", "not 'boxes'"),
     ],
@@ -121,7 +121,7 @@ def test_a_template_that_leads_to_nothing_says_where_it_looked(tmp_path: Path) -
             fields(imagefolder_source(root), "mask=../msaks/{stem}.png", on_missing=on_missing)
         said = str(caught.value)
         assert "mask=../msaks/{stem}.png" in said
-        assert "first image is x/a.jpg" in said
+        assert "first image, x/a.jpg" in said
         assert str(tmp_path / "msaks" / "a.png") in said
         assert "\n" not in said
 
@@ -144,7 +144,7 @@ def test_masks_among_the_images_are_no_images(tmp_path: Path) -> None:
     root = tree(tmp_path, "x/a.jpg", "x/a_mask.png", "x/b.jpg", "x/b_mask.png")
     source = fields(imagefolder_source(root), "mask={dir}/{stem}_mask.png")
     assert list(source.names) == ["x/a.jpg", "x/b.jpg"]
-    assert "2 files of fields lie among the images, and are no images of their own" in source.notes
+    assert "2 field files are among the images; they are not packed as images" in source.notes
 
 
 def test_parts_and_samples_of_a_source_keep_their_values(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_times_that_another_mount_rounds_are_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("suffix", "content", "problem"),
     [
-        (".txt", b"\xff\xfe", "no UTF-8"),
+        (".txt", b"\xff\xfe", "not UTF-8"),
         (".json", b"{", r"field 'f': \.\./b\.json"),
         (".npy", b"PK\3\4", "not a .npy file of numbers"),
     ],
@@ -228,10 +228,10 @@ def test_arrays_are_never_converted(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros(3, np.float32))
     np.save(tmp_path / "b.npy", np.full(3, 0.1))
     source = fields(imagefolder_source(root), "f=../{stem}.npy")
-    with pytest.raises(ImageError, match="an array of float64, and the first file's is of float32"):
+    with pytest.raises(ImageError, match="an array of float64, but the first file has an array of float32"):
         source.values(1, ReadBuffer())
     np.save(tmp_path / "a.npy", np.array([{}]), allow_pickle=True)
-    with pytest.raises(SourceError, match=r"a\.npy.*f:bytes=../\{stem\}\.npy' keeps any file"):
+    with pytest.raises(SourceError, match=r"a\.npy.*f:bytes=../\{stem\}\.npy' stores any file"):
         fields(imagefolder_source(root), "f=../{stem}.npy")
 
 
@@ -260,7 +260,7 @@ def test_a_directory_of_files_is_listed_once(tmp_path: Path) -> None:
 
 def test_a_name_is_that_of_one_field(tmp_path: Path) -> None:
     root = tree(tmp_path, "x/a.jpg")
-    with pytest.raises(SourceError, match="two fields have one name: f"):
+    with pytest.raises(SourceError, match="two fields have the same name: f"):
         fields(imagefolder_source(root), "f={path}", "f={path}")
 
 
@@ -278,8 +278,8 @@ def test_a_directory_of_masks_inside_of_the_source_is_no_class(tmp_path: Path, t
     source = opened(root, fields={"mask": template})
     assert (list(source.names), source.labels.tolist()) == (["bird/a.jpg", "cat/b.jpg"], [0, 1])
     assert source.classes == ["bird", "cat", "dog"]  # an empty class keeps its id
-    assert any("no classes: annotation" in note for note in source.notes)
-    assert any("2 files of fields" in note for note in source.notes)
+    assert any("not classes: annotation" in note for note in source.notes)
+    assert any("2 field files" in note for note in source.notes)
     assert opened(root).classes == ["annotation", "bird", "cat", "dog"]
 
 

@@ -77,7 +77,7 @@ def test_classes_stay_classes_where_there_are_no_labels(tmp_path: Path) -> None:
 def test_it_is_said_first_and_read_in_place_too(tmp_path: Path) -> None:
     root = stylegan(tmp_path, [[name, number % 2] for number, name in enumerate(NAMES)])
     result = run_packer("convert", root, tmp_path / "out.lmdb")
-    assert "taken: 1 file (dataset.json): the labels" in result.stdout + result.stderr
+    assert "taken: 1 file (dataset.json): it has the labels" in result.stdout + result.stderr
     with pytest.warns(UserWarning, match=r"dataset\.json"):
         assert [int(target) for target in packer.open_dataset(root).targets] == [0, 1, 0, 1, 0, 1]
     packer.convert(root, tmp_path / "plain.lmdb", no_metadata=True)
@@ -127,8 +127,8 @@ BESIDE = {
     "data.yaml": "--yolo",
     "labels.txt": "--no-header --labels",
     "classes.txt": "--no-header --labels",
-    "cat/metadata.jsonl": "convert that directory",
-    "cat/metadata.csv": "convert that directory",
+    "cat/metadata.jsonl": "convert the directory",
+    "cat/metadata.csv": "convert the directory",
 }
 
 
@@ -144,5 +144,5 @@ def test_a_file_that_may_have_labels_is_named_with_its_option(tmp_path: Path, na
 
 @pytest.mark.parametrize("label", [-5, 10**30, 10_000])
 def test_numbers_that_are_no_ids_are_refused(tmp_path: Path, label: int) -> None:
-    with pytest.raises(SourceError, match=r"are no ids of classes\. no_metadata=True leaves the file alone"):
+    with pytest.raises(SourceError, match=r"are not class ids\. no_metadata=True ignores the file"):
         packer.convert(stylegan(tmp_path, [[name, label] for name in NAMES]), tmp_path / "x.lmdb")

@@ -65,7 +65,7 @@ def test_names_in_other_spellings_are_those_of_the_files(tmp_path: Path, files: 
     ]
     assert [int(target) for target in dataset.targets] == [1, 0]
     plain = [name.removeprefix(".").lstrip("/") if name.startswith("./") else name for name in names]
-    assert any("paths of the table are those of files" in note for note in summary.notes) is (plain != files)
+    assert any("paths of the table match files" in note for note in summary.notes) is (plain != files)
 
 
 def test_a_file_that_is_there_needs_no_other_spelling(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_missing_file_is_not_replaced_by_another_one(tmp_path: Path, files: li
 def test_a_name_that_fits_two_files_is_refused_or_left_out(tmp_path: Path) -> None:
     root = tree(tmp_path / "tree", ["0000.png", "0000.jpg", "0001.png"])
     labels = table(tmp_path / "t.csv", [("0000", "a"), ("0001", "b")])
-    with pytest.raises(SourceError, match=r"line 2: 0000 fits 2 images: 0000\.jpg, 0000\.png.*on_error='skip'"):
+    with pytest.raises(SourceError, match=r"line 2: 0000 matches 2 images: 0000\.jpg, 0000\.png.*on_error='skip'"):
         csv_source(root, labels)
     summary = packer.convert(root, tmp_path / "out.lmdb", labels=labels, on_error="skip")
     assert [entry["name"] for entry in summary.manifest.skipped] == ["0000"]
@@ -173,13 +173,13 @@ def test_a_path_may_hold_the_delimiter_where_an_image_is_called_so(
     rows = text.splitlines()[options.get("has_header", True) :]
     assert source.labels.tolist() == [int("1" in row) for row in rows]
     assert [name in row or name[:-4] in row for name, row in zip(source.names, rows, strict=True)] == [True] * 3
-    assert any("paths hold the character that separates columns, such as" in note for note in source.notes)
+    assert any("paths contain the column separator, such as" in note for note in source.notes)
 
 
 def test_a_row_is_no_longer_where_no_image_is_called_as_its_cells_together(tmp_path: Path) -> None:
     root = tree(tmp_path / "tree", ["owl.png", "my cat.png"])
     (tmp_path / "t.csv").write_text("path label\nowl.png 1 2\nmy cat.png 0\n")
-    with pytest.raises(SourceError, match=r"t\.csv, line 2: has 3 cells, and the header names 2 columns"):
+    with pytest.raises(SourceError, match=r"t\.csv, line 2: has 3 cells, but the header names 2 columns"):
         csv_source(root, tmp_path / "t.csv", TableOptions(delimiter=" "))
     (tmp_path / "t.csv").write_text("my cat.png 1\nowl.png 0\n")
     with pytest.raises(SourceError, match=r": my cat\.png names an image.*path_column='1' label_column='2'"):
@@ -195,7 +195,7 @@ def test_images_with_labels_that_contradict_each_other_are_left_out_on_wish(tmp_
     with packer.open_pack(tmp_path / "out.lmdb") as reader:
         (skipped,) = reader.manifest.skipped
     assert skipped["name"] == "0.png"
-    assert "line 4: 0.png is named twice: line 2 names it too, with another label" in skipped["reason"]
+    assert "line 4: 0.png is named twice, also in line 2, with another label" in skipped["reason"]
     dataset = packer.open_dataset(tmp_path / "out.lmdb")
     assert [name for name, _ in dataset.samples] == ["1.png", "2.png"]
     assert [dataset.classes[target] for target in dataset.targets] == ["b", "a"]
@@ -225,7 +225,7 @@ def test_a_column_that_looks_like_labels_is_named(tmp_path: Path) -> None:
         with pytest.raises(SourceError, match=advice):
             csv_source(root, table(tmp_path / "t.csv", [("0.png", "a"), ("1.png", "b")], head))
     (tmp_path / "t.csv").write_text("path,label,target\n0.png,,a\n1.png,,b\n")
-    with pytest.raises(SourceError, match="'target' looks like labels: say label_column='target'"):
+    with pytest.raises(SourceError, match="'target' looks like labels: pass label_column='target'"):
         csv_source(root, tmp_path / "t.csv", TableOptions(unlabeled=True))
 
 
@@ -265,7 +265,7 @@ def test_images_that_the_table_does_not_name_are_said(tmp_path: Path) -> None:
 def test_annotations_that_call_files_nearly_so_say_it(tmp_path: Path, file: str, name: str, how: str) -> None:
     solid(tmp_path / "im" / file)
     (tmp_path / "a.json").write_text(json.dumps({"images": [{"id": 1, "file_name": name}], "annotations": []}))
-    with pytest.raises(SourceError, match=rf"is not in .*: .*\. But 1 paths are those of files .*{how}"):
+    with pytest.raises(SourceError, match=rf"is not in .*: .*\. But 1 paths match files .*{how}"):
         packer.convert(tmp_path / "im", tmp_path / "a.lmdb", coco=[tmp_path / "a.json"])
 
 
@@ -275,7 +275,7 @@ def test_a_split_of_voc_that_calls_images_nearly_so_says_it(tmp_path: Path) -> N
     for directory in ("Annotations", "ImageSets/Main"):
         (tmp_path / "V" / directory).mkdir(parents=True)
     (tmp_path / "V/ImageSets/Main/train.txt").write_text(f"{composed}\n", "utf-8")
-    with pytest.raises(SourceError, match=r"are not there: .*\. But 1 paths are those of files .*NFC, NFD"):
+    with pytest.raises(SourceError, match=r"do not exist: .*\. But 1 paths match files .*NFC, NFD"):
         packer.convert(tmp_path / "V", tmp_path / "a.lmdb", voc=tmp_path / "V", split="train")
 
 
@@ -284,5 +284,5 @@ def test_a_list_of_yolo_that_calls_images_nearly_so_says_it(tmp_path: Path) -> N
     solid(tmp_path / "images" / f"{decomposed}.png")
     (tmp_path / "train.txt").write_text(f"./images/{composed}.png\n", "utf-8")
     (tmp_path / "data.yaml").write_text("train: train.txt\nnames: [cat]\n")
-    with pytest.raises(SourceError, match=r"are not there: .*\. But 1 paths are those of files .*NFC, NFD"):
+    with pytest.raises(SourceError, match=r"do not exist: .*\. But 1 paths match files .*NFC, NFD"):
         packer.convert(tmp_path / "images", tmp_path / "a.lmdb", yolo=tmp_path / "data.yaml", split="train")

@@ -129,20 +129,20 @@ def test_a_wrong_column_is_refused(said: str) -> None:
     [
         ("float32", "nan", "NaN"),
         ("float32", "1e39", "too large for float32"),
-        ("float32", "1_0", "'1_0' is no number"),
-        ("float64", "much", "'much' is no number. A missing value is an empty cell"),
+        ("float32", "1_0", "'1_0' is not a number"),
+        ("float64", "much", "'much' is not a number. A missing value is an empty cell"),
         ("int8", "128", "does not fit into int8"),
         ("int64", "9223372036854775808", "does not fit into int64"),
-        ("int16", "1.5", "'1.5' is no whole number"),
+        ("int16", "1.5", "'1.5' is not a whole number"),
         ("bool", "yes", "neither true nor false"),
-        ("class", "-2", "'-2' is no label"),
+        ("class", "-2", "'-2' is not a label"),
         ("boxes", "[[5,5,1,1]]", "ends before it begins"),
-        ("boxes", "[[1,2,3]]", "no boxes"),
+        ("boxes", "[[1,2,3]]", "not boxes"),
         ("json", "{", "Expecting"),
-        ("json", '{"a": NaN}', "NaN is no number of JSON"),
+        ("json", '{"a": NaN}', "NaN is not a JSON number"),
         ("array:uint8", "[256]", "do not fit into uint8"),
-        ("text", b"\xff", "the text is no UTF-8. Save the file as UTF-8"),
-        ("bytes", "x", "a CSV file holds no bytes"),
+        ("text", b"\xff", "the text is not UTF-8. Save the file as UTF-8"),
+        ("bytes", "x", "a CSV file cannot contain bytes"),
     ],
 )
 def test_a_cell_that_is_no_value_is_named_by_file_line_and_column(
@@ -164,15 +164,23 @@ def test_a_cell_that_is_no_value_is_named_by_file_line_and_column(
         (
             ".jsonl",
             '{"path": "a.jpg", "label": 1}\n{"path"\n',
-            "line 2: it is no JSON: Expecting .* at character [0-9]+\\. Each line is one object",
+            "line 2: it is not JSON: Expecting .* at character [0-9]+\\. Each line must be one JSON object",
         ),
         (".jsonl", "[1]\n", "line 1: is no JSON object"),
-        (".jsonl", '{"path": "a.jpg", "label": 1, "age": NaN}\n', "line 1: .*a missing value is null"),
-        (".jsonl", '{"path": "a.jpg", "label": 1, "age": "3"}\n', "line 1: column 'age': '3' is no number"),
-        (".jsonl", '{"path": "a.jpg", "label": 1, "age": true}\n{"path": 1.5, "label": 1}\n', "line 2: 1.5 is no path"),
+        (".jsonl", '{"path": "a.jpg", "label": 1, "age": NaN}\n', "line 1: .*write null for a missing value"),
+        (".jsonl", '{"path": "a.jpg", "label": 1, "age": "3"}\n', "line 1: column 'age': '3' is not a number"),
+        (
+            ".jsonl",
+            '{"path": "a.jpg", "label": 1, "age": true}\n{"path": 1.5, "label": 1}\n',
+            "line 2: 1.5 is not a path",
+        ),
         (".jsonl", '{"path": "a.jpg", "label": [1], "age": 2}\n', "line 1: the label '.1.' is neither.*columns="),
-        (".jsonl", '{"path": "a.jpg", "label": 1}\n', "no column 'age'. It has 'path', 'label'; 'NAME=COLUMN:KIND'"),
-        (".csv", "path,label\na.jpg,1\n", "no column 'age'. It has 'path', 'label'; 'NAME=COLUMN:KIND' of columns="),
+        (".jsonl", '{"path": "a.jpg", "label": 1}\n', "no column 'age'. It has 'path', 'label'; name the column"),
+        (
+            ".csv",
+            "path,label\na.jpg,1\n",
+            "no column 'age'. It has 'path', 'label'; name the column with columns= NAME=COLUMN:KIND",
+        ),
         (".csv", "path,label,age,age\na.jpg,1,2,3\n", "2 columns have the name 'age'"),
         (".parquet", "PAR1", "cannot be read"),
     ],
@@ -186,7 +194,7 @@ def test_a_wrong_table_is_refused_in_a_line(tmp_path: Path, suffix: str, text: s
 
 def test_lines_that_are_no_utf_8_are_named(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_bytes(b'{"path": "a.jpg", "label": 1}\n{"path": "\xff.jpg"}\n')
-    with pytest.raises(SourceError, match="line 2: byte 10 is no UTF-8"):
+    with pytest.raises(SourceError, match="line 2: byte 10 is not UTF-8"):
         listed(tmp_path / "t.jsonl")
 
 
@@ -217,7 +225,7 @@ def test_without_a_column_of_labels_the_directories_are_the_classes(tmp_path: Pa
     with pytest.raises(SourceError, match="no column 'kind'"):
         listed(tmp_path / "t.csv", "caption:text", label_column="kind")
     (tmp_path / "t.csv").write_text("path,caption\ndog/1.jpg,one\n2.jpg,two\n")
-    with pytest.raises(SourceError, match=r"line 3: 2\.jpg lies in no directory of a class.*no_classes=True"):
+    with pytest.raises(SourceError, match=r"line 3: 2\.jpg is not in a class.*no_classes=True"):
         listed(tmp_path / "t.csv", "caption:text")
     flat = listed(tmp_path / "t.csv", "caption:text", has_labels=False)
     assert (flat.classes, flat.labels.tolist(), values(flat, "caption")) == ([], [-1, -1], ["one", "two"])

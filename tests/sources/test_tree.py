@@ -140,7 +140,7 @@ def test_files_of_other_types_are_counted(tree: Path) -> None:
     assert source.others.counts == {".gif": 1, ".avif": 1, "(none)": 2, ".txt": 2, ".md": 1}
     assert (
         "7 files of other types were not looked at: (none) 2, .txt 2, .avif 1, .gif 1, .md 1. "
-        "--any-image takes the images among them; --extensions says which suffixes count"
+        "--any-image packs the images among them; --extensions sets the suffixes of images"
     ) in source.notes
     rest = imagefolder_source(tree, rule=ImageRule(any_image=True))
     assert "3 files of other types were not looked at: (none) 1, .md 1, .txt 1" in rest.notes[0]
@@ -220,9 +220,9 @@ def test_a_continued_conversion_takes_the_same_files(tree: Path, tmp_path: Path)
         packer.convert(tree, tmp_path / "pack.lmdb", any_image=True)
     with pytest.raises(packer.ImageError):
         packer.convert(tree, tmp_path / "parts.lmdb", parts=2)
-    with pytest.raises(packer.ResumeError, match="any_image=True was not given and is on"):
+    with pytest.raises(packer.ResumeError, match="any_image=True was not given and is now on"):
         packer.convert(tree, tmp_path / "parts.lmdb", parts=2, any_image=True)
-    with pytest.raises(packer.ResumeError, match=r"extensions= was not given and is \.gif"):
+    with pytest.raises(packer.ResumeError, match=r"extensions= was not given and is now \.gif"):
         packer.convert(tree, tmp_path / "parts.lmdb", parts=2, extensions="GIF")
 
 

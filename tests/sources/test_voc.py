@@ -115,7 +115,7 @@ def test_images_without_annotation_are_counted_and_have_no_values(voc: Path) -> 
 
 def test_images_of_a_split_that_are_not_there(voc: Path) -> None:
     (voc / "JPEGImages" / "a.jpg").unlink()
-    with pytest.raises(SourceError, match=r"1 images of split train are not there: a\."):
+    with pytest.raises(SourceError, match=r"1 images of the split train do not exist: a\."):
         voc_source(voc, voc, split="train")
     source = voc_source(voc, voc, split="train", on_missing="skip")
     assert list(source.names) == ["JPEGImages/b.jpg"]
@@ -128,15 +128,15 @@ BOMB = '<!DOCTYPE a [<!ENTITY b "bbbbbbbbbb"><!ENTITY c "&b;&b;&b;&b;">]>'
 @pytest.mark.parametrize(
     ("objects", "more", "message"),
     [
-        ([object_of("cat", (5, 6, 32, 8))], "", r"object 1 \(cat\): its box .* outside of the image of 30 x 20"),
+        ([object_of("cat", (5, 6, 32, 8))], "", r"object 1 \(cat\): its box .* outside the image of 30 x 20"),
         ([object_of("cat", (5, 6, 4, 8))], "", "ends before it begins"),
         ([object_of("cat", (5, 6, "x", 8))], "", "no bndbox of four numbers"),  # type: ignore[arg-type]
         ([object_of("cat", (5, 6, "nan", 8))], "", "no bndbox of four numbers"),  # type: ignore[arg-type]
         ([object_of(" ", (5, 6, 7, 8))], "", "object 1 has no name"),
         ([], BOMB, "it has a DTD"),
-        (["<object>"], "", "it is no XML"),
-        ([], "<other/>", "it is no XML"),
-        (["<a>" * 100_000 + "</a>" * 100_000], "", "it is no XML: maximum recursion"),
+        (["<object>"], "", "it is not XML"),
+        ([], "<other/>", "it is not XML"),
+        (["<a>" * 100_000 + "</a>" * 100_000], "", "it is not XML: maximum recursion"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_said_in_one_line(
@@ -152,10 +152,10 @@ def test_what_is_wrong_in_a_file_is_said_in_one_line(
 def test_what_is_wrong_around_the_files_is_said(voc: Path, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="no directory Annotations"):
         voc_source(voc, tmp_path)
-    with pytest.raises(SourceError, match=r"no split test: no file .*test.txt"):
+    with pytest.raises(SourceError, match=r"no split test: there is no file .*test.txt"):
         voc_source(voc, voc, split="test")
-    with pytest.raises(SourceError, match=r"cat_train.txt, line 1: more than a name"):
+    with pytest.raises(SourceError, match=r"cat_train.txt, line 1: it has more than a name"):
         voc_source(voc, voc, split="cat_train")
     Image.new("RGB", (30, 20)).save(voc / "JPEGImages" / "a.png")
-    with pytest.raises(SourceError, match=r"a.jpg and a.png would both have a.xml"):
+    with pytest.raises(SourceError, match=r"a.jpg and a.png have the same annotation file, a.xml"):
         voc_source(voc, voc)

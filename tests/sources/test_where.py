@@ -69,7 +69,7 @@ def test_the_chosen_samples_come_with_all_that_belongs_to_them(pack: Path, tmp_p
     expected = [number for number in range(40) if CONDITIONS[text](number, *values_of(number))]
     assert len(expected) > 0
     others = 40 - len(expected)
-    assert summary.notes == [f"left out: {others} samples: --where does not choose them"] * bool(others)
+    assert summary.notes == [f"left out: {others} samples: --where does not select them"] * bool(others)
     with open_pack(pack) as whole, open_pack(tmp_path / "chosen.h5") as chosen:
         assert list(chosen.names) == [whole.names[number] for number in expected]
         assert chosen.manifest.classes == ["cat", "dog"]
@@ -111,7 +111,7 @@ def test_a_conversion_is_not_continued_with_another_condition(pack: Path, tmp_pa
         packer.convert(pack, destination, where="age > 5", parts=parts, progress=stop)
     before = content(tmp_path)
     for other in ("age > 6", "age>5", None):
-        with pytest.raises(ResumeError, match=r"where= was age > 5 and is (age ?> ?[56]|not given)"):
+        with pytest.raises(ResumeError, match=r"where= was age > 5 and is now (age ?> ?[56]|not given)"):
             packer.convert(pack, destination, where=other, parts=parts)
     assert content(tmp_path) == before
     packer.convert(pack, destination, where="age > 5", parts=parts)
@@ -122,9 +122,9 @@ def test_a_conversion_is_not_continued_with_another_condition(pack: Path, tmp_pa
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("age > 100", "where= chooses none of the 40 samples"),
+        ("age > 100", "where= selects none of the 40 samples"),
         ("agee > 1", "no column agee"),
-        ("age >", "nothing is there"),
+        ("age >", "but the condition ends here"),
     ],
 )
 def test_a_condition_that_chooses_nothing_is_refused(pack: Path, tmp_path: Path, text: str, problem: str) -> None:
@@ -155,10 +155,10 @@ def test_the_command_says_how_many_and_refuses_in_one_line(pack: Path, tmp_path:
         ]
     )
     assert done.returncode == 0
-    assert " samples: --where does not choose them" in done.stdout
+    assert " samples: --where does not select them" in done.stdout
     assert [result.returncode for result in (tree, wrong, typo)] == [2, 2, 2]
-    assert "--where chooses samples of a pack, and " in tree.stderr
-    assert "where: at character 12 (its end): a column or a value is wanted" in wrong.stderr
+    assert "--where selects samples of a pack, but " in tree.stderr
+    assert "where: at character 12 (its end): expected a column or a value" in wrong.stderr
     assert "where: at character 9 ('gren'): kind has no class gren. There are green, red" in typo.stderr
     assert all(len(result.stderr.splitlines()) <= 3 for result in (tree, wrong, typo))
     assert {path.name for path in tmp_path.iterdir()} == {"a.pth"}

@@ -46,7 +46,7 @@ def test_boxes_are_pixels_and_the_text_is_kept(tmp_path: Path) -> None:
     assert values_of(source, 0)["boxes"].shape == (0, 4)
     assert values_of(source, 1) == {"boxes": None, "category": None, "yolo": None}
     assert source.account is not None
-    assert any("they have no file of labels" in item.why and item.count == 1 for item in source.account.losses())
+    assert any("they have no label file" in item.why and item.count == 1 for item in source.account.losses())
 
 
 def test_polygons_become_pixels_with_boxes_around_them(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_splits_are_directories_and_lists(tmp_path: Path) -> None:
     images, data = write(tmp_path, dict.fromkeys(["train/a", "val/b", "c", "d"], one), yaml)
     (tmp_path / "more.txt").write_text("./images/c.png\n\nimages/gone.png\n")
     assert list(yolo_source(images, data, split="train").names) == ["train/a.png"]
-    with pytest.raises(SourceError, match=r"1 images of split val are not there: images/gone.png"):
+    with pytest.raises(SourceError, match=r"1 images of the split val do not exist: images/gone.png"):
         yolo_source(images, data, split="val")
     source = yolo_source(images, data, split="val", on_missing="skip")
     assert list(source.names) == ["c.png", "val/b.png"]
@@ -106,22 +106,22 @@ def test_splits_are_directories_and_lists(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"train: no images of images/train are below"):
         yolo_source(images / "val", data, split="train")
     data.write_text(yaml.replace("images/train", "images/other"))
-    with pytest.raises(SourceError, match=r"train: no directory or list of images .*other"):
+    with pytest.raises(SourceError, match=r"train: there is no directory or list of images .*other"):
         yolo_source(images, data, split="train")
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("2 0.5 0.5 1 1", r"class 2 is none of the 2 names of .*data.yaml"),
-        ("0 0.5 0.5 1", "line 2: it has 4 numbers, and a box has 5, a polygon 7, 9"),
+        ("2 0.5 0.5 1 1", r"class 2 is not one of the 2 names in .*data.yaml"),
+        ("0 0.5 0.5 1", "line 2: it has 4 numbers, but a box has 5, a polygon 7, 9"),
         ("0 0.5 0.5 1 1 1", "line 2: it has 6 numbers"),
-        ("0 0.5 0.5 1.2 1", "line 2: it lies outside of its image"),
-        ("0 15 5 25 15", "line 2: it lies outside of its image"),
-        ("0 0.5 0.5 -1 1", "line 2: a box has a side below 0"),
-        ("0 0.5 nan 1 1", "line 2: numbers are finite"),
-        ("0.5 0.5 0.5 1 1", "line 2: numbers are finite, and the first is the id"),
-        ("cat 0.5 0.5 1 1", "line 2: a word is no number"),
+        ("0 0.5 0.5 1.2 1", "line 2: it lies outside its image"),
+        ("0 15 5 25 15", "line 2: it lies outside its image"),
+        ("0 0.5 0.5 -1 1", "line 2: a box has a negative side"),
+        ("0 0.5 nan 1 1", "line 2: numbers must be finite"),
+        ("0.5 0.5 0.5 1 1", "line 2: numbers must be finite, and the first must be"),
+        ("cat 0.5 0.5 1 1", "line 2: a word is not a number"),
     ],
 )
 def test_what_is_wrong_in_a_line_is_said_with_its_number(line: str, message: str, tmp_path: Path) -> None:
@@ -133,13 +133,13 @@ def test_what_is_wrong_in_a_line_is_said_with_its_number(line: str, message: str
 @pytest.mark.parametrize(
     ("yaml", "message"),
     [
-        ("names: [cat", "it is no YAML: while parsing"),
-        ("- cat", "no names of classes"),
-        ("nc: x", "no names of classes"),
-        ("names: [cat, yes]", "names are texts"),
-        ("names: {cat: 0}", "names are texts"),
-        ("names: [cat]\nkpt_shape: 17", "kpt_shape is"),
-        ("!!python/object/apply:os.getcwd []", "it is no YAML"),
+        ("names: [cat", "it is not YAML: while parsing"),
+        ("- cat", "no class names"),
+        ("nc: x", "no class names"),
+        ("names: [cat, yes]", "names must be text"),
+        ("names: {cat: 0}", "names must be text"),
+        ("names: [cat]\nkpt_shape: 17", "kpt_shape must be"),
+        ("!!python/object/apply:os.getcwd []", "it is not YAML"),
     ],
 )
 def test_what_is_wrong_in_the_description_is_said(yaml: str, message: str, tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_what_is_wrong_in_the_description_is_said(yaml: str, message: str, tmp_p
 
 
 def test_a_tree_without_any_labels_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"none of the 1 images has a file of labels.*labels.*a.txt"):
+    with pytest.raises(SourceError, match=r"none of the 1 images has a label file.*labels.*a.txt"):
         yolo_source(*write(tmp_path, {"a": None}))
 
 
@@ -169,7 +169,7 @@ def test_without_pyyaml_its_command_is_said(tmp_path: Path, monkeypatch: pytest.
 def test_a_box_may_end_a_pixel_outside_of_its_image_as_in_any_conversion(tmp_path: Path) -> None:
     source = yolo_source(*write(tmp_path, {"a": "0 0.5 0.5 1.04 1.08"}))  # of 40 x 20 pixels: 0.8 on each side
     np.testing.assert_allclose(values_of(source, 0)["boxes"], [[-0.8, -0.8, 40.8, 20.8]], atol=1e-5)
-    with pytest.raises(SourceError, match="line 1: it lies outside of its image of 40 x 20 pixels"):
+    with pytest.raises(SourceError, match="line 1: it lies outside its image of 40 x 20 pixels"):
         yolo_source(*write(tmp_path, {"a": "0 0.5 0.5 1.06 1"}))
     Image.new("RGB", (4000, 20)).save(tmp_path / "images" / "a.png")
     (tmp_path / "labels" / "a.txt").write_text("0 0.5 0.5 1.005 1")  # 10 pixels on each side, and less than 1 %
