@@ -121,7 +121,8 @@ class AppendFile:
             self._close = weakref.finalize(self, os.close, self._fd)
             if os.fstat(self._fd).st_size < keep:
                 raise DestinationError(
-                    f"{printable(self.path)}: shorter than its journal says. Start again with {option('fresh', True)}."
+                    f"{printable(self.path)}: the file is shorter than its journal says. Start over with "
+                    f"{option('fresh', True)}."
                 )
             os.ftruncate(self._fd, keep)
             os.lseek(self._fd, keep, os.SEEK_SET)
@@ -181,7 +182,7 @@ class AppendFile:
                 data += more
             os.lseek(self._fd, self.size, os.SEEK_SET)
         if len(data) < size:
-            raise DestinationError(f"{printable(self.path)}: became shorter while it was written")
+            raise DestinationError(f"{printable(self.path)}: the file became shorter while packer was writing it")
         return data
 
     def sync(self) -> None:
@@ -254,7 +255,7 @@ def writing_to(path: str | os.PathLike[str], then: str = "then run the same comm
     except OSError as error:
         advice = {
             errno.ENOSPC: f" Free some space, or use another disk; {then}.",
-            errno.EDQUOT: f" Your quota is used up. Free some of it; {then}.",
+            errno.EDQUOT: f" Your quota is used up. Delete some files; {then}.",
             errno.EFBIG: " The limit on the size of files (ulimit -f) is too low.",
         }.get(error.errno or 0, "")
         raise DestinationError(f"{printable(os.fspath(path))}: cannot be written: {error.strerror}.{advice}") from error
@@ -405,9 +406,9 @@ def require_output(
     parent = os.path.dirname(os.path.abspath(path))
     require_directory(parent, path)
     if os.path.isdir(path):
-        raise DestinationError(f"{shown}: is a directory. Say the name of a file for the {what}.")
+        raise DestinationError(f"{shown}: is a directory. Pass the name of a file for the {what}.")
     if os.path.exists(path) and (kind := stat.S_IFMT(os.stat(path).st_mode)) in (stat.S_IFBLK, stat.S_IFSOCK):
-        raise DestinationError(f"{shown}: is {KINDS[kind]}. Say the name of a file for the {what}.")
+        raise DestinationError(f"{shown}: is {KINDS[kind]}. Pass the name of a file for the {what}.")
     if not os.access(path if os.path.exists(path) else parent, os.W_OK):
         raise DestinationError(f"{shown}: the {what} cannot be written: Permission denied")
     if os.path.isfile(path):  # reading anything else, such as a FIFO, may not end
@@ -508,8 +509,8 @@ def try_lock(file: IO[Any]) -> bool:
         if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK):
             return False
         raise DestinationError(
-            f"{printable(file.name)}: cannot be locked: {error.strerror}. This file system has no locks "
-            "(Lustre: mount it with -o flock); write to another disk, and copy what is complete."
+            f"{printable(file.name)}: cannot be locked: {error.strerror}. This file system does not support locks "
+            "(Lustre: mount it with -o flock); write to another disk, and copy the complete pack."
         ) from error
     return True
 

@@ -108,7 +108,7 @@ def nodes_of(page: bytes, number: int) -> tuple[bool, list[Node]]:
             key_at = pointer + NODE_HEADER.size
             end = key_at + key_size
             if end > len(page):
-                raise ValueError("a key beyond the page")
+                raise ValueError("a key ends outside the page")
             size = low | high << 16
             if not is_leaf:
                 below, size, node_flags, held = size | node_flags << 32, 0, 0, 0
@@ -118,10 +118,10 @@ def nodes_of(page: bytes, number: int) -> tuple[bool, list[Node]]:
                 below, held = NO_PAGE, size
             room -= even(NODE_HEADER.size + key_size + held)
             if key_size > MOST_KEY or room < 0:  # otherwise nodes could overlap, and a page have any number of keys
-                raise ValueError("more than a page holds")
+                raise ValueError("the nodes are larger than a page")
             nodes.append(Node(page[key_at:end], below, size, node_flags, start + end))
     except struct.error as error:
-        raise ValueError("a node beyond the page") from error
+        raise ValueError("a node begins outside the page") from error
     return is_leaf, nodes
 
 
@@ -176,7 +176,7 @@ class LMDBTree:
             raise NotAPackError("not an LMDB file", file.path)
         self._meta, self._page_size, self.root, self.entries = meta, meta.page_size, meta.root, meta.entries
         if self._page_size not in PAGE_SIZES:
-            raise CorruptPackError(f"pages of {self._page_size} bytes", file.path)
+            raise CorruptPackError(f"invalid page size of {self._page_size} bytes", file.path)
         if self.root == NO_PAGE:
             raise NotAPackError("an empty LMDB file", file.path)
         self._held: dict[int, tuple[bool, list[Node], list[bytes]]] = {}
@@ -192,7 +192,9 @@ class LMDBTree:
             _, flags, _, branches, _, _, entries, root = DB.unpack_from(meta, META.size + DB.size)
             last_page, transaction = META_END.unpack_from(meta, META_SIZE - META_END.size)
             if magic == MAGIC and version != VERSION:
-                raise NotAPackError(f"LMDB data version {version}, and packer reads {VERSION}", self._file.path)
+                raise NotAPackError(
+                    f"LMDB data version {version}, but packer reads only version {VERSION}", self._file.path
+                )
             if magic == MAGIC:
                 yield _Meta(transaction, page_size, flags, root, entries, branches, last_page)
 
@@ -201,7 +203,7 @@ class LMDBTree:
         whole = (self._meta.last_page + 1) * self._page_size
         if whole > self._file.size:
             raise CorruptPackError(
-                f"the file has {self._file.size} bytes of {whole}: it was cut short", self._file.path
+                f"the file has only {self._file.size} of {whole} bytes: it was truncated", self._file.path
             )
 
     def end(self) -> tuple[int, int]:
@@ -213,7 +215,9 @@ class LMDBTree:
     def require_plain(self) -> None:
         """Raise CorruptPackError if keys have a custom order, or several values each."""
         if self._meta.flags & (_REVERSED | _SORTED_VALUES | _INTEGERS):
-            raise CorruptPackError("its keys are no texts with a value each, but numbers or sets", self._file.path)
+            raise CorruptPackError(
+                "its keys are integers, or have several values, which packer does not read", self._file.path
+            )
 
     def walk(self, first: bytes = b"") -> Iterator[tuple[bytes, int, int]]:
         """Yield key, offset and size of each value, in key order, beginning at the key `first`.
@@ -242,7 +246,7 @@ class LMDBTree:
             for node in rest:
                 key = node.key
                 if key <= before or key < first:
-                    raise CorruptPackError(f"the keys of page {number} do not ascend", self._file.path)
+                    raise CorruptPackError(f"the keys of page {number} are not in ascending order", self._file.path)
                 before = key
                 yield key, *self._value(node)
 
@@ -282,14 +286,12 @@ class LMDBTree:
     def _value(self, node: Node) -> tuple[int, int]:
         """Return where the value of a leaf's node begins in the file, and the value's size."""
         if node.flags & (F_SUBDATA | F_DUPDATA):
-            raise CorruptPackError(
-                f"the key {node.key!r} has a database of its own, or several values", self._file.path
-            )
+            raise CorruptPackError(f"the key {node.key!r} has a nested database or several values", self._file.path)
         own_page = node.page != NO_PAGE
         offset = node.page * self._page_size + OVERFLOW_HEADER.size if own_page else node.end
         if offset + node.size > self._file.size:
             raise CorruptPackError(
-                f"the value of the key {node.key!r} does not lie in the file: it was cut short or damaged",
+                f"the value of the key {node.key!r} is outside the file: the file was truncated or damaged",
                 self._file.path,
             )
         return offset, node.size

@@ -153,7 +153,7 @@ class FileBytes:
         except ValueError as error:
             raise CorruptPackError("the file became shorter after it was opened", self._path) from error
         except (OSError, MemoryError) as error:  # no address space, or a file system that maps no files
-            raise PackError(f"{printable(self._path)}: {size:,} bytes of it cannot be mapped: {error}") from error
+            raise PackError(f"{printable(self._path)}: {size:,} bytes cannot be mapped into memory: {error}") from error
 
     def require_whole(self) -> None:
         """Raise CorruptPackError if the file is shorter than when it was opened."""
@@ -345,11 +345,12 @@ class PackFile:
         """Raise CorruptPackError for a range that is not in the file, or has more than `most` bytes."""
         if offset < 0 or size < 0 or offset + size > self.size:
             raise CorruptPackError(
-                f"bytes {offset} to {offset + size} of {self.size} are wanted: the file was cut short or changed",
+                f"bytes {offset} to {offset + size} are outside the file of {self.size} bytes: it was truncated or "
+                "changed",
                 self.path,
             )
         if size > most:
-            raise CorruptPackError(f"{size} bytes are wanted at once, of which there are {most} at most", self.path)
+            raise CorruptPackError(f"{size} bytes are too many to read at once: at most {most} are allowed", self.path)
 
 
 class _Stream(io.RawIOBase):
@@ -392,7 +393,7 @@ class _Stream(io.RawIOBase):
 
     def _require_few(self, length: int) -> None:
         if length > self._most:
-            raise CorruptPackError(f"{length} bytes of structure are more than a pack has there", self._file.path)
+            raise CorruptPackError(f"{length} bytes of metadata are more than a pack can have here", self._file.path)
         if self._beside and self._position >= _BEGINNING and self._position not in self._near:
             end = min(self._position + length + self._beside, self._file.size)
             self._near = range(max(0, self._position - self._beside), end)

@@ -197,7 +197,7 @@ class LocalPlace(Place):
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:  # of the disk, or of a directory without permission: the file may exist
-            raise PackError(f"{printable(self._below(inside))}: cannot be looked for: {error.strerror}") from error
+            raise PackError(f"{printable(self._below(inside))}: cannot be accessed: {error.strerror}") from error
         return True
 
     def has_directory(self, inside: str, first: str) -> bool:
@@ -215,7 +215,7 @@ class LocalPlace(Place):
         except OSError as error:
             raise PackError(f"{printable(path)}: cannot be read: {error.strerror}") from error
         if not stat.S_ISREG(status.st_mode):
-            raise CorruptPackError("is a link, or something else than a regular file", path)
+            raise CorruptPackError("is a link or another file that is not regular", path)
         return FoundFile(status.st_size, status.st_mtime_ns, status.st_nlink, (status.st_dev, status.st_ino))
 
     def stamp(self, inside: str) -> Stamp:
@@ -277,6 +277,6 @@ def choose_reading(
     urls = [str(place) for place in places if is_url(place) or (isinstance(place, Place) and place.remote)]
     if not urls:
         first = next(name for name, value in options.items() if value is not None)
-        raise OptionError(f"{first} is for packs at a URL, such as s3://bucket/train.lmdb")
+        raise OptionError(f"{first} applies only to packs at a URL, such as s3://bucket/train.lmdb")
     for url in urls:
         choose(url, RemoteSettings.of(cache_dir, cache_size, timeout))

@@ -44,7 +44,7 @@ def shown_progress(progress: _C | bool | None, what: str | os.PathLike[str], uni
         name = redacted(what) if is_url(what) else os.path.normpath(what)
         return cast(_C, _Bar(os.path.basename(name), unit))
     if not callable(progress):
-        raise OptionTypeError(f"progress is True, False or a callable, not {progress!r}")
+        raise OptionTypeError(f"progress must be True, False or a callable, not {progress!r}")
     return progress
 
 

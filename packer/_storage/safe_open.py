@@ -51,7 +51,7 @@ def name_problem(name: str) -> str | None:
     """Return why `name` cannot be the name of a sample; None if it can. The rules are the same on every system."""
     parts = name.split("/")
     if not name or "\0" in name:
-        return "its name is empty or has a NUL in it"
+        return "its name is empty or contains a NUL"
     try:
         name.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -87,7 +87,7 @@ _BY_DESCRIPTOR = os.open in os.supports_dir_fd and hasattr(os, "O_DIRECTORY") an
 _FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # opening a FIFO must not wait for its other end
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0)  # O_PATH: no permission to list
 _LINK_ERRORS = {errno.ELOOP, errno.EMLINK}  # the second is FreeBSD's
-_LINK = "is a symbolic link, and the files of a pack are none"
+_LINK = "is a symbolic link, but the files of a pack must not be links"
 KINDS = {
     stat.S_IFIFO: "a FIFO",
     stat.S_IFCHR: "a device",
@@ -102,7 +102,7 @@ def cause_of(error: OSError) -> str:
     if error.errno not in TOO_MANY_OPEN:
         return str(error.strerror)
     return (
-        f"{error.strerror}. `ulimit -n` says how many files a process may have open, and `ulimit -n 4096` allows more"
+        f"{error.strerror}. `ulimit -n` shows how many files a process may have open, and `ulimit -n 4096` allows more"
     )
 
 
@@ -141,13 +141,13 @@ def open_regular(path: str | os.PathLike[str], inside: str = "", flags: int = os
         if error.errno in _LINK_ERRORS and (inside or flags & NO_LINK):
             raise StrangeFileError(error.errno, _LINK) from error
         if error.errno == errno.ENXIO:
-            raise StrangeFileError(error.errno, "is a socket or a device, and no regular file") from error
+            raise StrangeFileError(error.errno, "is a socket or a device, not a regular file") from error
         raise
     status = os.fstat(fd)
     kind = stat.S_IFMT(status.st_mode)
     if kind != stat.S_IFREG:
         os.close(fd)
-        raise StrangeFileError(errno.EINVAL, f"is {KINDS.get(kind, 'something special')}, and no regular file")
+        raise StrangeFileError(errno.EINVAL, f"is {KINDS.get(kind, 'something special')}, not a regular file")
     if 0 < status.st_size <= LARGEST_POINTER and not flags & (os.O_WRONLY | os.O_RDWR) and _is_pointer(fd):
         os.close(fd)
         raise PointerError(errno.EINVAL, IS_POINTER)

@@ -160,12 +160,12 @@ def together(stamps: Sequence[Stamp]) -> Stamp:
 def what_changed(before: Stamp, now: Stamp) -> str:
     """Describe the difference between two stamps, for a message."""
     if now == NO_STAMP:
-        return "it is gone, or cannot be read"
+        return "it was deleted or cannot be read"
     if before == NO_STAMP:
-        return "it was not there"
+        return "it did not exist before"
     if before[0] != now[0]:
-        return f"its size was {before[0]} and is {now[0]} bytes"
-    return f"its time was {_utc(before[1])} and is {_utc(now[1])} UTC"
+        return f"its size was {before[0]} bytes and is now {now[0]}"
+    return f"its modification time was {_utc(before[1])} and is now {_utc(now[1])} UTC"
 
 
 def _utc(nanoseconds: int) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # importing these would slow down the start of the process th
 LARGEST_POINTER = 1023
 """Bytes that a pointer has at most."""
 
-IS_POINTER = "is a pointer of Git LFS, and not the file itself: fetch the files with `git lfs pull`"
+IS_POINTER = "is a Git LFS pointer, not the file itself: fetch the files with `git lfs pull`"
 """The message of an error about a pointer, after its path."""
 
 _BEGINNING = b"version https://git-lfs.github.com/spec/v1"
@@ -30,7 +30,7 @@ def is_pointer(head: Buffer) -> bool:
 MACOSX = "__MACOSX"
 """The directory in which macOS puts its own files when it makes a zip archive."""
 
-LEFT_BY_SYSTEM = "macOS or Windows leave it beside other files"
+LEFT_BY_SYSTEM = "macOS or Windows created it next to other files"
 """The reason for leaving out files of macOS and Windows, as reported for a source."""
 
 _APPLE_DOUBLE = b"\0\x05\x16\x07"  # begins macOS's files ._NAME, on disks without extended attributes

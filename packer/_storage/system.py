@@ -67,17 +67,17 @@ def require_count(name: str, value: object, least: int = 1, most: int | None = N
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise OptionTypeError(f"{name} is a whole number, not {value!r}") from None
+        raise OptionTypeError(f"{name} must be a whole number, not {value!r}") from None
     if isinstance(value, bool):
-        raise OptionTypeError(f"{name} is a whole number, not {value!r}")
+        raise OptionTypeError(f"{name} must be a whole number, not {value!r}")
     if number < least or (most is not None and number > most):
-        raise OptionError(f"{name} is {least} {'or more' if most is None else f'to {most}'}, not {value}")
+        raise OptionError(f"{name} must be {least} {'or more' if most is None else f'to {most}'}, not {value}")
 
 
 def require_seconds(name: str, value: float) -> None:
     """Raise ValueError if `value` is not a duration: a finite number above 0."""
     if not 0 < value < math.inf:
-        raise OptionError(f"{name} is a number above 0, not {value!r}")
+        raise OptionError(f"{name} must be a number above 0, not {value!r}")
 
 
 def _affinity() -> int:

@@ -106,8 +106,8 @@ def test_only_what_packer_wrote_is_removed(photo_packs: list[Path], served: Serv
     assert after == before | {own.name: None, f"{own.name}/notes.txt": b"mine"}
     assert (tmp_path / "else" / "000000.stretch").read_text() == "mine"
     assert there.returncode == 1
-    assert "is no cache of packer's, and is left as it is" in there.stderr
-    assert missing.stderr == f"packer: {kept / 'none'}: there is no such directory\n"
+    assert "is not a cache of packer, so packer does not change it" in there.stderr
+    assert missing.stderr == f"packer: {kept / 'none'}: no such directory\n"
     assert (missing.returncode, empty.returncode) == (1, 2)
     assert content(foreign) == theirs
 
@@ -140,14 +140,16 @@ def test_the_default_cache(
             ["verify", url, "--quiet", "--cache-dir", tmp_path / "new"],
         ]
     )
-    assert before.stdout.startswith(f"{default}: nothing is cached, at most ")
+    assert before.stdout.startswith(f"{default}: the cache is empty; at most ")
     assert before.stdout.endswith(" (half of the space that would be free without the cache)\n")
     assert cleared.stdout == f"{default}: nothing is cached\n"
-    assert first.stderr.startswith(f"packer: what is fetched is kept in {default}, at most half of what is free on ")
+    assert first.stderr.startswith(
+        f"packer: downloads are cached in {default}, which may use half of the free space on "
+    )
     # A slow export also shows its progress.
     assert sum(not line.startswith("files: ") for line in first.stderr.splitlines()) == 1
     assert (second.stderr, quiet.stderr) == ("", "")
-    with pytest.warns(CacheNotice, match=f"kept in {tmp_path / 'other'}.*PACKER_CACHE_SIZE") as caught:
+    with pytest.warns(CacheNotice, match=f"cached in {tmp_path / 'other'}.*PACKER_CACHE_SIZE") as caught:
         open_dataset(url, cache_dir=tmp_path / "other").close()
     assert caught[0].filename == __file__
     monkeypatch.setattr(cache, "_prepared", set())

@@ -190,7 +190,9 @@ def test_an_index_of_files_on_a_store(tree: Path, served: Served, tmp_path: Path
     file = next(copy.rglob("*.jpg"))
     file.write_bytes(file.read_bytes() + b"x")
     assert [damage for damage in verify(index) if str(file.relative_to(copy)) in str(damage)]
-    with pytest.raises(CorruptPackError, match="does not say where the files are: they lie elsewhere"):
+    with pytest.raises(
+        CorruptPackError, match="does not say where the files are: they are not in the store of the index"
+    ):
         open_pack(served.url(index))
     with pytest.raises(DestinationError, match="has no"):
         move_index(index, UrlPath(served.url(tmp_path)))
@@ -203,7 +205,7 @@ def test_what_writes_into_a_pack_refuses_a_url(pack: Path, served: Served, tree:
             write()
     with pytest.raises(PackerError):
         packer.merge([pack], url)
-    with pytest.raises(OptionError, match="cache_dir is for packs at a URL"):
+    with pytest.raises(OptionError, match="cache_dir applies only to packs at a URL"):
         open_dataset(pack, cache_dir=tmp_path)
     with pytest.raises(PackError, match="cache='ram'"):
         open_dataset(url, cache="ram")

@@ -17,7 +17,7 @@ POINTER = (
     b"version https://git-lfs.github.com/spec/v1\n"
     b"oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n"
 )
-SAID = r"is a pointer of Git LFS.*`git lfs pull`"
+SAID = r"is a Git LFS pointer.*`git lfs pull`"
 
 
 @pytest.fixture

@@ -111,5 +111,5 @@ def testcgroup_memory(tmp_path: Path, membership: str, files: dict[str, str], me
 
 @pytest.mark.parametrize("wrong", [0, -1.0, float("inf"), float("nan")])
 def test_a_time_that_never_ends_or_is_none_is_refused(wrong: float) -> None:
-    with pytest.raises(ValueError, match="span is a number above 0"):
+    with pytest.raises(ValueError, match="span must be a number above 0"):
         require_seconds("span", wrong)

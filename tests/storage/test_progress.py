@@ -132,7 +132,7 @@ def test_a_log_gets_no_bar_and_false_and_none_show_nothing(
 
 @pytest.mark.parametrize("name", CALLS)
 def test_anything_else_is_named(name: str, root: Path) -> None:
-    with pytest.raises(TypeError, match="progress is True, False or a callable, not 'yes'"):
+    with pytest.raises(TypeError, match="progress must be True, False or a callable, not 'yes'"):
         CALLS[name](root, "yes")
 
 

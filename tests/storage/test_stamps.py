@@ -80,15 +80,19 @@ def test_a_disk_that_keeps_less_of_a_time(size: int, when: int, grain: int, late
 @pytest.mark.parametrize(
     ("before", "now", "said"),
     [
-        ((5, 1), (7, 2), "its size was 5 and is 7 bytes"),
+        ((5, 1), (7, 2), "its size was 5 bytes and is now 7"),
         (
             (5, 1_000),
             (5, 10**18 + 2_000),
-            "its time was 1970-01-01 00:00:00.000001 and is 2001-09-09 01:46:40.000002 UTC",
+            "its modification time was 1970-01-01 00:00:00.000001 and is now 2001-09-09 01:46:40.000002 UTC",
         ),
-        ((5, -1), (5, -(1 << 63)), "its time was 1969-12-31 23:59:59.999999 and is 1677-09-21 00:12:43.145224 UTC"),
-        ((5, 1), NO_STAMP, "it is gone, or cannot be read"),
-        (NO_STAMP, (5, 1), "it was not there"),
+        (
+            (5, -1),
+            (5, -(1 << 63)),
+            "its modification time was 1969-12-31 23:59:59.999999 and is now 1677-09-21 00:12:43.145224 UTC",
+        ),
+        ((5, 1), NO_STAMP, "it was deleted or cannot be read"),
+        (NO_STAMP, (5, 1), "it did not exist before"),
     ],
 )
 def test_what_is_said(before: Stamp, now: Stamp, said: str) -> None:

@@ -102,7 +102,7 @@ class Segment:
         self.fd = open_regular(self.path, flags=(os.O_RDWR if writing else os.O_RDONLY) | NO_LINK)
         weakref.finalize(self, os.close, self.fd)
         if os.pread(self.fd, len(_MAGIC), 0) != _MAGIC or os.fstat(self.fd).st_size != DATA_AT + self.size:
-            raise OSError(errno.EINVAL, "is no segment of an object", self.path)
+            raise OSError(errno.EINVAL, "is not a cache segment", self.path)
 
     def is_named(self) -> bool:
         """Tell whether the path of the segment still refers to this open file."""
@@ -291,7 +291,8 @@ def crc32c_of(fd: int, size: int) -> int:
 
 _ABOUT, _ABOUT_ALL = "about.json", "packer-cache.txt"
 _TEXT = (
-    "What packer fetched of objects at URLs. `packer cache info DIR` says what, `packer cache clear DIR` removes it.\n"
+    "packer caches data from URLs in this directory. `packer cache info DIR` lists it, `packer cache clear DIR` "
+    "removes it.\n"
 )
 _OBJECT = re.compile(r"[0-9a-f]{32}")
 _WRITTEN = rf"\d+{re.escape(SUFFIX)}|\d+-\d+|{re.escape(_ABOUT)}"
@@ -366,16 +367,16 @@ def prepare(cache_dir: str, limit: int | None) -> None:
 
         if multiprocessing.parent_process() is None:  # all of its workers would repeat the warning
             warn(
-                f"nothing can be kept in {printable(cache_dir)}: {error.strerror}. Memory keeps what is fetched, as "
-                "far as it has room, and as long as the process lives. cache_dir= names another directory",
+                f"cannot write to the cache directory {printable(cache_dir)}: {error.strerror}. Downloads are cached "
+                "in memory, as far as it has space, until the process ends. cache_dir= sets another directory",
                 CacheNotice,
             )
         return
     if made and limit is None:
         warn(
-            f"what is fetched is kept in {printable(cache_dir)}, at most half of what is free on that disk: "
-            f"{in_units(default_limit(cache_dir))} now. cache_dir= and cache_size= say otherwise (--cache-dir and "
-            "--cache-size), or PACKER_CACHE_DIR and PACKER_CACHE_SIZE. `packer cache info` says what is kept",
+            f"downloads are cached in {printable(cache_dir)}, which may use half of the free space on that disk: "
+            f"{in_units(default_limit(cache_dir))} now. To change this, use cache_dir= and cache_size= (--cache-dir "
+            "and --cache-size), or PACKER_CACHE_DIR and PACKER_CACHE_SIZE. `packer cache info` shows the content",
             CacheNotice,
         )
 
@@ -461,10 +462,12 @@ def _refuse(cache_dir: str) -> NoReturn:
     try:
         os.listdir(cache_dir)
     except FileNotFoundError:
-        raise PackerError(f"{shown}: there is no such directory") from None
+        raise PackerError(f"{shown}: no such directory") from None
     except OSError as error:
         raise PackerError(f"{shown}: cannot be read: {error.strerror}") from error
-    raise PackerError(f"{shown}: is no cache of packer's, and is left as it is. A cache has a file {_ABOUT_ALL}")
+    raise PackerError(
+        f"{shown}: is not a cache of packer, so packer does not change it. A cache contains a file {_ABOUT_ALL}"
+    )
 
 
 def clear(cache_dir: str, url: str | None = None) -> list[CachedObject]:
@@ -632,8 +635,8 @@ def trusted_cache(cache_dir: str | None) -> str | None:
     if cache_dir not in _warned:
         _warned.add(cache_dir)
         warn(
-            f"the cache directory {printable(cache_dir)} is not used: another user owns it, or all may write there. "
-            "They could change the images that are read. Memory keeps what is fetched. Say one of your own, such as "
-            f"cache_dir={printable(os.path.join(cache_dir, f'packer-{os.geteuid()}'))!r}"
+            f"the cache directory {printable(cache_dir)} is not used: it belongs to another user, or everybody may "
+            "write to it, so others could change the images. Downloads are cached in memory. Pass a directory of "
+            f"your own, such as cache_dir={printable(os.path.join(cache_dir, f'packer-{os.geteuid()}'))!r}"
         )
     return None

@@ -232,7 +232,7 @@ class _FetcherProcess:
 
     def _last_words(self) -> str:
         if self._silent:
-            return f"it said nothing for {_SILENCE:g} s"
+            return f"it did not respond for {_SILENCE:g} s"
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_ENDING)
         text = b""
@@ -279,7 +279,7 @@ def _start(errors: int) -> subprocess.Popen[bytes]:
             bufsize=0,
         )
     except (OSError, ValueError) as error:
-        raise RemoteError(f"the process that fetches objects cannot be started: {error}") from error
+        raise RemoteError(f"the download process cannot be started: {error}") from error
 
 
 def _environment() -> dict[str, str]:
@@ -358,14 +358,14 @@ def pages(message: Message) -> Iterator[Reply]:
 
 def ended(why: str) -> RemoteError:
     """Return the error for an order that killed two fetchers, or one fetcher after a partial response."""
-    return RemoteError(f"the process that fetches objects ended twice ({why})")
+    return RemoteError(f"the download process ended twice ({why})")
 
 
 def _fetcher() -> _FetcherProcess:
     with _state.starting:
         found = _state.fetcher
         if _state.ending:
-            raise RemoteError("nothing is fetched any more: this process ends")
+            raise RemoteError("downloads are not possible while the process ends")
         if found is None or found.ended:
             if found is not None:
                 found.close()
@@ -473,7 +473,7 @@ def get(
         return b""
     found = _get(url, begin, end, version, settings)
     if found is None:
-        raise FileNotFoundError(f"{redacted(url)}: there is no such object")
+        raise FileNotFoundError(f"{redacted(url)}: no such object")
     return bytes(found[1])
 
 
@@ -486,7 +486,7 @@ def list_objects(url: str) -> Iterator[RemoteObject]:
         If the store does not list its objects; HTTP servers never do.
     """
     if parse(url).scheme in ("http", "https"):
-        raise RemoteError(f"{redacted(url)}: a server of HTTP does not list what it has. Give a list of URLs")
+        raise RemoteError(f"{redacted(url)}: an HTTP server does not list its files. Pass a list of URLs")
     for message, _ in pages({"do": "list", "url": url, "seconds": chosen(url).timeout}):
         _require(message, url)
         for name, *version in message.get("page", ()):

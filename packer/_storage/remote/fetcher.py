@@ -178,7 +178,8 @@ class RequestQueue:
             if late or left <= 0:
                 raise StoreError(
                     failure.kind,
-                    f"nothing came within {request.seconds:g} s ({failure}). timeout= or PACKER_TIMEOUT waits longer",
+                    f"no data arrived within {request.seconds:g} s ({failure}). To wait longer, set timeout= or "
+                    "PACKER_TIMEOUT",
                 )
             if failure.kind == "denied":  # credentials may have been renewed in their file meanwhile
                 self.forget_stores()
@@ -277,7 +278,7 @@ def _compare(request: RangeRequest, result: Any) -> None:
     if _is_another(now, request.version):
         raise StoreError("changed", REPLACED)
     if tuple(result.range) != (request.at, request.end):
-        raise StoreError("again", "the server sent another range than was asked for")
+        raise StoreError("again", "the server sent another range than requested")
 
 
 def _is_another(now: Version, then: Version) -> bool:
@@ -293,9 +294,9 @@ async def _hand_on(request: RangeRequest, result: Any) -> None:
         size += len(parts[-1])
         request.progressed = time.monotonic()
         if size > expected:
-            raise StoreError("length", "the server sent more bytes than were asked for")
+            raise StoreError("length", "the server sent more bytes than requested")
     if size < expected:
-        raise StoreError("length", "the server sent fewer bytes than were asked for")
+        raise StoreError("length", "the server sent fewer bytes than requested")
     request.sink(request.at, memoryview(b"".join(parts)))
 
 
@@ -715,6 +716,6 @@ async def _listed(url: str, seconds: float) -> AsyncIterator[list[list[Any]]]:
                 return
             yield [[meta["path"][len(prefix) :].lstrip("/"), *version_of(dict(meta))] for meta in page]
     except asyncio.TimeoutError:
-        raise StoreError("again", f"nothing came within {seconds:g} s") from None
+        raise StoreError("again", f"no data arrived within {seconds:g} s") from None
     except (obstore.exceptions.BaseError, FileNotFoundError, ValueError) as error:
         raise error_of(error, url) from None

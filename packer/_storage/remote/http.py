@@ -171,7 +171,7 @@ class Connection(asyncio.BufferedProtocol):
         if left > 0:
             self._watching = self._loop.call_later(left, self._watch, seconds)
         elif self._whole is not None and not self._whole.done():
-            self._whole.set_exception(StoreError("again", "the server was silent"))
+            self._whole.set_exception(StoreError("again", "the server did not respond"))
 
     def _take_head(self) -> bool:
         """Tell whether the head has arrived; if so, compare it with the request, and process the bytes after it."""
@@ -188,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
         self._answer = self._expected(status[:3], headers)
         size, rest = len(self._answer.data), came[end + 4 :]
         if len(rest) > size:
-            raise StoreError("length", "the server sent more bytes than were asked for")
+            raise StoreError("length", "the server sent more bytes than requested")
         self._answer.data[: len(rest)] = rest
         self._free = self._answer.data[len(rest) :]
         return True
@@ -207,7 +207,7 @@ class Connection(asyncio.BufferedProtocol):
             raise PlainRequestError
         if int(length) != expected:
             raise StoreError(
-                "length", f"the server sent {'more' if int(length) > expected else 'fewer'} bytes than were asked for"
+                "length", f"the server sent {'more' if int(length) > expected else 'fewer'} bytes than requested"
             )
         return Response(
             size, headers.get("etag", ""), _time_of(headers.get("last-modified", "")), self._memory_for(expected)

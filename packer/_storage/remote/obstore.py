@@ -32,13 +32,13 @@ _METADATA = "169.254.169.254"
 """The address at which machines in a cloud get credentials if none are configured."""
 
 REPLACED = "it was replaced after it was opened. Open it again"
-CUT = "the connection was cut, or the answer makes no sense"
+CUT = "the connection was interrupted, or the response is invalid"
 
 _REMEDIES = {
-    "s3": "Credentials stand in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or in ~/.aws/credentials (AWS_PROFILE); "
-    "AWS_SKIP_SIGNATURE=true reads a public bucket without any",
-    "gs": "GOOGLE_APPLICATION_CREDENTIALS names a file of credentials",
-    "az": "Credentials stand in AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+    "s3": "Set credentials in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or in ~/.aws/credentials (AWS_PROFILE); for "
+    "a public bucket set AWS_SKIP_SIGNATURE=true",
+    "gs": "Set GOOGLE_APPLICATION_CREDENTIALS to the path of a credentials file",
+    "az": "Set credentials in AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
     "http": "The URL may have expired, or needs a user, as in https://user:password@host/",
 }
 _KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SKIP_SIGNATURE")
@@ -93,7 +93,7 @@ def store_of(url: str, seconds: float) -> tuple[Any, str]:
     try:
         return _store_of(url, seconds)
     except (BaseError, ValueError):  # whose text has the credentials
-        raise StoreError("denied", f"the credentials lack something, or make no sense. {_remedy(url)}") from None
+        raise StoreError("denied", f"the credentials are incomplete or invalid. {_remedy(url)}") from None
 
 
 def _store_of(url: str, seconds: float) -> tuple[Any, str]:
@@ -134,9 +134,9 @@ def error_of(error: BaseException, url: str) -> StoreError:
     answer = " ".join(found[1] for found in (status, code) if found)
     number = int(status[1]) if status else 0
     denied = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
-    region = " AWS_REGION may be that of another bucket." if parse(url).scheme == "s3" else ""
+    region = " AWS_REGION may be the region of another bucket." if parse(url).scheme == "s3" else ""
     for fits, failure, why in (
-        (isinstance(error, FileNotFoundError), "missing", "there is no such object"),
+        (isinstance(error, FileNotFoundError), "missing", "no such object"),
         (number == 416, "outside", "it has fewer bytes than before"),
         (isinstance(error, exceptions.PreconditionError) or number == 412, "changed", REPLACED),
         (isinstance(error, denied) or number in (401, 403), "denied", f"access is denied ({answer}). {_remedy(url)}"),
@@ -148,24 +148,29 @@ def error_of(error: BaseException, url: str) -> StoreError:
         (
             "non-partial response" in text or "RangeNotSupported" in text,
             "partial",
-            "the server gives whole objects and no ranges of them. Copy the pack to a disk, or serve it by one that "
-            "knows ranges, such as nginx",
+            "the server sends only whole objects and no ranges. Copy the pack to a disk, or use a server that "
+            "supports range requests, such as nginx",
         ),
         (
             "InvalidCertificate" in own,
             "refused",
-            "the server's certificate is none that this machine trusts. SSL_CERT_FILE names a file with who signed it",
+            "this machine does not trust the server's certificate. Set SSL_CERT_FILE to a file with the certificate "
+            "of its authority",
         ),
         (
             isinstance(error, exceptions.InvalidPathError),
             "name",
-            f"the name of an object there has an empty part, `.` or `..`: {_name_in(text)}. Rename it",
+            f"the name of an object has an empty part, `.` or `..`: {_name_in(text)}. Rename the object",
         ),
-        (code and code[1] == "NoSuchBucket", "refused", "there is no such bucket"),
-        (300 <= number < 500 and number not in (408, 429), "refused", f"the server refuses: {answer}.{region}"),
+        (code and code[1] == "NoSuchBucket", "refused", "no such bucket"),
+        (
+            300 <= number < 500 and number not in (408, 429),
+            "refused",
+            f"the server refuses the request: {answer}.{region}",
+        ),
         (number, "again", answer),
         (kind and kind[1] == "Connect", "away", "the host cannot be reached"),
-        (kind and kind[1] == "Timeout", "again", "the server was silent"),
+        (kind and kind[1] == "Timeout", "again", "the server did not respond"),
     ):
         if fits:
             return StoreError(failure, why)
@@ -206,7 +211,7 @@ def _require_endpoint(endpoint: str | None) -> None:
         *((name, os.environ.get(name)) for name in _S3_SETTINGS["endpoint_url"]),
     ):
         if value and not _ENDPOINT.match(value):
-            raise StoreError("refused", f"{name} is no URL: it begins with http:// or https://")
+            raise StoreError("refused", f"{name} is not a URL: it must begin with http:// or https://")
 
 
 def _profile() -> dict[str, str]:

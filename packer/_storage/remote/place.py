@@ -248,11 +248,13 @@ class RemotePlace(Place):
 
     def follow(self, way: str) -> RemotePlace:
         if is_url(way) or way.startswith("/") or "\\" in way:
-            raise ValueError("they lie elsewhere, and the files of an index on a store lie on that store")
+            raise ValueError(
+                "they are not in the store of the index, but an index in a store can list only files of the same store"
+            )
         url = self.url
         for part in way.split("/"):
             if part == ".." and not parse(url).key:
-                raise ValueError(f"{way} leads out of the store")
+                raise ValueError(f"{way} is outside the store")
             url = parent(url) if part == ".." else join(url, part) if part not in ("", ".") else url
         return RemotePlace(url, self._settings)
 
@@ -343,7 +345,10 @@ def _again(url: str, secret_id: str, settings: RemoteSettings) -> RemotePlace:
     if secret_id:
         secret_url = os.environ.get(_URL_OF + secret_id)
         if secret_url is None:
-            raise RemoteError(f"{url}: what a pickle does not have, its signature, is unknown here: open the URL here")
+            raise RemoteError(
+                f"{url}: the signature of the URL is not pickled, so this process cannot open it: open the URL in "
+                "this process"
+            )
         url = secret_url
     choose(url, settings)
     return RemotePlace(url, settings)

@@ -67,13 +67,13 @@ _OF_PARTS = re.compile("[0-9a-f]{32}-[0-9]+")
 """The ETag of an object that was uploaded in parts to S3: the MD5 of the parts' MD5s, and the number of parts."""
 _NO_UPLOAD = ("NoSuchUpload", "NoSuchKey", "404")
 _REMEDIES = {
-    "NoSuchBucket": "there is no such bucket. Make it first, or look at AWS_ENDPOINT_URL.",
-    "AccessDenied": "access is refused. Needed are the rights to get, put, list and delete, and to abort uploads.",
-    "InvalidAccessKeyId": "the credentials are not known. Look at AWS_PROFILE, AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL.",
-    "SignatureDoesNotMatch": "the credentials do not fit. Look at AWS_PROFILE, AWS_SECRET_ACCESS_KEY.",
-    "ExpiredToken": "the credentials have expired. Renew them; the same command continues.",
-    "BadDigest": "what arrived is not what was sent, again and again. Look at the network and the memory.",
-    "PermanentRedirect": "the bucket lies in another region. Say which with AWS_REGION.",
+    "NoSuchBucket": "no such bucket. Make it first, or check AWS_ENDPOINT_URL.",
+    "AccessDenied": "access is denied. You need permission to get, put, list and delete objects, and to abort uploads.",
+    "InvalidAccessKeyId": "the store does not know the key. Check AWS_PROFILE, AWS_ACCESS_KEY_ID and AWS_ENDPOINT_URL.",
+    "SignatureDoesNotMatch": "the signature does not match. Check AWS_PROFILE and AWS_SECRET_ACCESS_KEY.",
+    "ExpiredToken": "the credentials have expired. Renew them, and run the same command to continue.",
+    "BadDigest": "the store repeatedly received other bytes than were sent. Check the network and the memory.",
+    "PermanentRedirect": "the bucket is in another region. Set AWS_REGION.",
     "RequestTimeTooSkewed": "the clock of this machine is wrong.",
 }
 _SAME = {
@@ -170,7 +170,7 @@ class S3Bucket:
 
     def find(self, key: str) -> StoredObject | None:
         """Return size and ETag of an object; None if it does not exist."""
-        with self._calling(key, "looked at"), self._without("NoSuchKey", "NotFound", "404"):
+        with self._calling(key, "accessed"), self._without("NoSuchKey", "NotFound", "404"):
             head = self._client.head_object(Bucket=self.name, Key=key)
             return StoredObject(int(head["ContentLength"]), _plain(head["ETag"]))
         return None
@@ -217,7 +217,7 @@ class S3Bucket:
 
     def uploads(self, prefix: str) -> Iterator[PartialUpload]:
         """Yield the unfinished uploads of keys that begin with `prefix`; none if the store does not list them."""
-        with self._calling(prefix, "asked for unfinished uploads"), self._without("NotImplemented", "501"):
+        with self._calling(prefix, "searched for unfinished uploads"), self._without("NotImplemented", "501"):
             more: Mapping[str, Any] | None = {}
             while more is not None:
                 page = self._client.list_multipart_uploads(Bucket=self.name, Prefix=prefix, **more)
@@ -236,7 +236,7 @@ class S3Bucket:
 
     def parts(self, key: str, upload: str) -> list[UploadedPart] | None:
         """Return the parts of an upload that have arrived, in their order; None if there is no such upload."""
-        with self._calling(key, "asked for its parts"), self._without(*_NO_UPLOAD):
+        with self._calling(key, "accessed"), self._without(*_NO_UPLOAD):
             return [
                 UploadedPart(int(part["PartNumber"]), int(part["Size"]), _plain(part["ETag"]), part["LastModified"])
                 for page in self._pages("list_parts", Key=key, UploadId=upload)
@@ -269,7 +269,7 @@ class S3Bucket:
 
     def abort(self, key: str, upload: str) -> None:
         """Drop an upload with its parts; it is no error if the upload does not exist."""
-        with self._calling(key, "rid of an unfinished upload"), self._without(*_NO_UPLOAD):
+        with self._calling(key, "cleared of an unfinished upload"), self._without(*_NO_UPLOAD):
             self._client.abort_multipart_upload(Bucket=self.name, Key=key, UploadId=upload)
 
     def send(self, path: Path, key: str, log: UploadLog, *, replace: bool, progress: Callable[[int], None]) -> None:
@@ -335,10 +335,10 @@ class S3Bucket:
             if silent < timedelta(seconds=_SECONDS_OF_LIFE) and not even_alive:
                 seconds = max(0, round(silent.total_seconds()))
                 raise PackLockedError(
-                    f"{self.display_name(upload.key)}: another process may be uploading it: of an upload that began at "
-                    f"{upload.begun:%Y-%m-%d %H:%M:%S} UTC something came {seconds} s ago. "
-                    f"Wait until {_SECONDS_OF_LIFE // 60} minutes without a part have passed, or abort it "
-                    f"with {option('fresh', True)}."
+                    f"{self.display_name(upload.key)}: another process may be uploading it: an upload that began "
+                    f"at {upload.begun:%Y-%m-%d %H:%M:%S} UTC received data {seconds} s ago. Wait until "
+                    f"{_SECONDS_OF_LIFE // 60} minutes have passed without new data, or abort it with "
+                    f"{option('fresh', True)}."
                 )
             self.abort(upload.key, upload.id)
             size = sum(part.size for part in parts)
@@ -382,20 +382,20 @@ class S3Bucket:
             yield
         except errors.ClientError as error:
             code = _SAME.get(_code(error), _code(error))
-            why = _REMEDIES.get(code) or f"the store says {printable(code)}. The same command tries again."
+            why = _REMEDIES.get(code) or f"the store returned {printable(code)}. Run the same command to try again."
         except (errors.NoCredentialsError, errors.PartialCredentialsError, errors.CredentialRetrievalError):
-            why = "there are no credentials. Say AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+            why = "there are no credentials. Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
         except errors.ProfileNotFound:
-            why = "AWS_PROFILE names a profile that no file of credentials has."
+            why = "no credentials file has the profile that AWS_PROFILE names."
         except (errors.ConnectTimeoutError, errors.ReadTimeoutError):
             why = (
-                f"nothing came for {self._timeout:g} s, {_ATTEMPTS} times. The same command continues; "
-                "PACKER_TIMEOUT says how many seconds are waited."
+                f"no data arrived for {self._timeout:g} s, {_ATTEMPTS} times. Run the same command to continue; "
+                "PACKER_TIMEOUT sets the number of seconds to wait."
             )
         except (errors.HTTPClientError, errors.ConnectionError):
-            why = "the connection fails. Look at the network and at AWS_ENDPOINT_URL; the same command continues."
+            why = "the connection failed. Check the network and AWS_ENDPOINT_URL, and run the same command to continue."
         except (errors.BotoCoreError, boto3.exceptions.Boto3Error, ValueError) as error:
-            why = f"boto3 says {type(error).__name__}. Look at AWS_PROFILE, AWS_REGION and AWS_ENDPOINT_URL."
+            why = f"boto3 raised {type(error).__name__}. Check AWS_PROFILE, AWS_REGION and AWS_ENDPOINT_URL."
         else:
             return
         # Without the original error, which may show the endpoint with credentials before its `@`.
@@ -460,8 +460,8 @@ class _ObjectUpload:
         except FileNotFoundError:  # the request had succeeded, and was repeated because the first response was lost
             if not self._is_there(expected):
                 raise RemoteError(
-                    f"{self._bucket.display_name(self._key)}: its upload was aborted by somebody else. "
-                    "The same command uploads it again."
+                    f"{self._bucket.display_name(self._key)}: another program aborted the upload. Run the same "
+                    "command to upload it again."
                 ) from None
             return expected
         except FileExistsError:
@@ -542,7 +542,7 @@ class _ObjectUpload:
         except OSError as error:
             raise DestinationError(f"{printable(self._path)}: cannot be read: {error.strerror}") from error
         if len(data) != min(most, self.size - start):
-            raise DestinationError(f"{printable(self._path)}: became shorter while it was uploaded")
+            raise DestinationError(f"{printable(self._path)}: the file became shorter while packer was uploading it")
         return bytes(data)
 
 
@@ -658,12 +658,12 @@ def same_object(found: StoredObject | None, size: int, etag: str) -> bool:
 def require_uploaded(found: StoredObject | None, size: int, etag: str, shown: str) -> None:
     """Raise RemoteError if an object is not the uploaded file; `shown` is the object's name in the message."""
     if not same_object(found, size, etag):
-        raise RemoteError(f"{shown}: is not what was uploaded. Does somebody else write there?")
+        raise RemoteError(f"{shown}: the object differs from the uploaded file. Does another program write to it?")
 
 
 def exists_already(shown: str) -> DestinationError:
     """Return the error for an existing object that must not be replaced."""
-    return DestinationError(f"{shown}: exists already. Choose another name, or say {option('overwrite', True)}.")
+    return DestinationError(f"{shown}: exists already. Choose another name, or pass {option('overwrite', True)}.")
 
 
 def md5_of(data: Buffer) -> bytes:

@@ -146,8 +146,8 @@ class Upload:
             return
         if not any(self._store.find(self._key_of(name)) for name in MANIFESTS):
             raise DestinationError(
-                f"{shown}/: holds objects, and no manifest of a pack is among them: something else, a conversion in "
-                "parts, or what an upload left whose scratch is lost. Look at them and delete them, or choose another "
+                f"{shown}/: contains objects, but no manifest of a pack: other files, a conversion in parts, or the "
+                "rest of an upload whose scratch directory is lost. Check them and delete them, or choose another "
                 "name."
             )
         if not self._overwrite:
@@ -290,10 +290,10 @@ class WritableStore(Protocol):
 
 _PROGRAM = "from packer._storage.remote.obstore import main; main()"
 _PUT_REMEDIES = {
-    "NotFoundError": "there is no such bucket or container. Make it first.",
-    "PermissionDeniedError": "access is refused. Writing needs the rights to read, list, write and delete objects.",
-    "UnauthenticatedError": "there are no credentials, or they have expired. The same command continues.",
-    "UnknownConfigurationKeyError": "a variable of the environment says what obstore does not know.",
+    "NotFoundError": "no such bucket or container. Make it first.",
+    "PermissionDeniedError": "access is denied. Writing needs permission to read, list, write and delete objects.",
+    "UnauthenticatedError": "credentials are missing or expired. Set them, and run the same command to continue.",
+    "UnknownConfigurationKeyError": "an environment variable has a setting that obstore does not know.",
 }
 
 
@@ -373,13 +373,13 @@ class ObstoreBucket:
                         return response["result"]
             finally:
                 child.kill()
-        raise RemoteError(f"{self.display_name(key)}: the process that writes it ended. The same command tries again.")
+        raise RemoteError(f"{self.display_name(key)}: the upload process ended. Run the same command to try again.")
 
     def _failed(self, key: str, kind: str) -> Exception:
         if kind == "ImportError":
             return MissingDependencyError(f"writing to {self._base} needs obstore: {pip_install('remote')}")
         why = _PUT_REMEDIES.get(
-            kind, f"obstore says {printable(kind)}. Look at the network; the same command tries again."
+            kind, f"obstore raised {printable(kind)}. Check the network, and run the same command to try again."
         )
         # Without the text of the error, which may contain a URL with its signature.
         return RemoteError(f"{self.display_name(key)}: {why}")
@@ -399,9 +399,9 @@ def require_writable(destination: str | Path) -> None:
     url = parse(destination)
     if url.scheme not in _WRITTEN:
         raise DestinationOptionError(
-            f"{url.redacted()}: a server of HTTP is read only. Write to s3://, gs:// or az://, or to a file."
+            f"{url.redacted()}: packer cannot write to an HTTP server. Write to s3://, gs:// or az://, or to a file."
         )
     if not url.key.strip("/"):
         raise DestinationOptionError(
-            f"{url.redacted()}: names a bucket, and no pack in it, such as {url.redacted()}train.lmdb"
+            f"{url.redacted()}: names a bucket, but no pack in it, such as {url.redacted()}train.lmdb"
         )

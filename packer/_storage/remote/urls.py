@@ -104,7 +104,7 @@ def parse(path: str | os.PathLike[str]) -> Url:
     text = _text(path)
     begin = _URL.match(text)
     if begin is None:
-        wrong = "a URL of another kind than" if _ANY_URL.match(text) else "none of"
+        wrong = "not a supported URL; these begin with" if _ANY_URL.match(text) else "not a URL; URLs begin with"
         raise RemoteError(f"{_hidden(text)}: {wrong} {', '.join(f'{scheme}://' for scheme in SCHEMES)}")
     scheme, rest, query = begin[1].lower(), text[begin.end() :], ""
     user = ""
@@ -115,12 +115,17 @@ def parse(path: str | os.PathLike[str]) -> Url:
     if scheme in ("http", "https"):
         user, _, host = host.rpartition("@")
     elif "@" in host:
-        raise RemoteError(f"{scheme}://...@...: a bucket has no user. Credentials stand in variables and files.")
+        raise RemoteError(
+            f"{scheme}://...@...: the URL of a bucket cannot have a user. Set credentials in environment variables or "
+            "files."
+        )
     url = Url(scheme, host, key, query, user)
     if not _HOST.fullmatch(host):
-        raise RemoteError(f"{url.redacted()}: has no host. In a password, / is %2F, ? is %3F, # is %23 and @ is %40")
+        raise RemoteError(
+            f"{url.redacted()}: has no host. In a password, write %2F for /, %3F for ?, %23 for # and %40 for @"
+        )
     if not host or any(part in (".", "..") for part in key.split("/")) or "//" in f"/{key}" or "\0" in text:
-        raise RemoteError(f"{url.redacted()}: has parts that the URL of an object has not: an empty one, `.` or `..`")
+        raise RemoteError(f"{url.redacted()}: the path of an object cannot have an empty part, `.` or `..`")
     return url
 
 
@@ -259,8 +264,8 @@ def _warn_that_memory_keeps(named: str | None) -> None:
     if named is not None and not _warned:
         _warned.add(named)
         warn(
-            f"the cache directory {printable(named)} is not used: this system does not read files at positions "
-            "(os.pread). Memory keeps what is fetched, as long as the process lives"
+            f"the cache directory {printable(named)} is not used, because this system has no os.pread. Downloads are "
+            "cached in memory until the process ends"
         )
 
 
@@ -277,7 +282,9 @@ def size_of(size: int | str) -> int:
     """Parse a number of bytes: a number, or a text such as "200 GB"."""
     found = _SIZE.fullmatch(str(size))
     if found is None or isinstance(size, bool) or float(found[1]) <= 0:
-        raise OptionError(f"cache_size: {size!r} is no number of bytes above 0, such as 200000000000 or '200 GB'")
+        raise OptionError(
+            f"cache_size must be a number of bytes above 0, such as 200000000000 or '200 GB', not {size!r}"
+        )
     return max(1, int(float(found[1]) * _UNITS[found[2].lower()]))
 
 
@@ -287,7 +294,7 @@ def _seconds_of(seconds: float | str) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not 0 < number < math.inf:
-        raise OptionError(f"timeout: {seconds!r} is no number of seconds above 0")
+        raise OptionError(f"timeout must be a number of seconds above 0, not {seconds!r}")
     return number
 
 
@@ -346,7 +353,7 @@ def user_path(path: str | os.PathLike[str]) -> Path:
 def require_path(path: object) -> None:
     """Raise OptionTypeError if `path` is neither text nor a path."""
     if not isinstance(path, str | os.PathLike):
-        raise OptionTypeError(f"a path is text such as 'train.lmdb', or a pathlib.Path, not {path!r}")
+        raise OptionTypeError(f"a path must be a string such as 'train.lmdb', or a pathlib.Path, not {path!r}")
 
 
 def local_path(path: str | os.PathLike[str]) -> Path:
@@ -359,7 +366,7 @@ def local_path(path: str | os.PathLike[str]) -> Path:
     """
     if is_url(path):
         raise OptionError(
-            f"{redacted(path)} is a URL, and this works with paths of this machine. `packer stage URL DIRECTORY` "
-            "copies a pack here"
+            f"{redacted(path)} is a URL, but only paths on this machine are allowed here. `packer stage URL "
+            "DIRECTORY` copies a pack to this machine"
         )
     return user_path(path)

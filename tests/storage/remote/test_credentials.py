@@ -68,7 +68,7 @@ def test_credentials_are_those_of_now(server: ObjectServer, tmp_path: Path, monk
     assert file.read(1_000_000, 1000) == DATA[1_000_000:1_001_000]
     server.faults.clear()
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    with pytest.raises(RemoteError, match=r"the credentials lack something.*AWS_ACCESS_KEY_ID"):
+    with pytest.raises(RemoteError, match=r"the credentials are incomplete.*AWS_ACCESS_KEY_ID"):
         file.read(2_000_000, 1000)
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
@@ -93,14 +93,14 @@ def test_profiles_of_aws(server: ObjectServer, tmp_path: Path, monkeypatch: pyte
 
 
 def test_variables_of_azure_and_google(server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RemoteError, match=r"az://b/train.lmdb: the credentials lack something.*ACCOUNT_NAME"):
+    with pytest.raises(RemoteError, match=r"az://b/train.lmdb: the credentials are incomplete.*ACCOUNT_NAME"):
         client.get(f"az://{NAME}")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", base64.b64encode(b"k" * 32).decode())
     monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", server.url)
     assert signed(server, f"az://{NAME}").startswith("SharedKey account:")
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
-    with pytest.raises(RemoteError, match=r"the credentials lack something.*GOOGLE_APPLICATION_CREDENTIALS") as caught:
+    with pytest.raises(RemoteError, match=r"the credentials are incomplete.*GOOGLE_APPLICATION_CREDENTIALS") as caught:
         client.get(f"gs://{NAME}")
     assert str(tmp_path) not in str(caught.value)
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS")

@@ -98,11 +98,11 @@ STAYING = {
     "403": (lambda h, a: h.refuse(403, "ExpiredToken"), "access is denied .403 ExpiredToken..*"),
     "401": (lambda h, a: h.refuse(401, "Unauthorized"), "access is denied"),
     "404": (lambda h, a: h.refuse(404, "NoSuchKey"), "there is no such object"),
-    "400": (lambda h, a: h.refuse(400, "BadRequest"), "the server refuses: 400"),
-    "whole": (lambda h, a: h.give(a, whole=True), "gives whole objects"),
+    "400": (lambda h, a: h.refuse(400, "BadRequest"), "the server refuses the request: 400"),
+    "whole": (lambda h, a: h.give(a, whole=True), "sends only whole objects"),
     "503": (lambda h, a: h.refuse(503, "SlowDown"), "503 SlowDown.*PACKER_TIMEOUT"),
-    "silence": (lambda h, a: h.silent(30), "nothing came within 1 s .*PACKER_TIMEOUT"),
-    "cut": (lambda h, a: h.cut(), "nothing came within 1 s"),
+    "silence": (lambda h, a: h.silent(30), "no data arrived within 1 s .*PACKER_TIMEOUT"),
+    "cut": (lambda h, a: h.cut(), "no data arrived within 1 s"),
 }
 
 
@@ -126,12 +126,12 @@ def test_a_host_that_is_not_there(kept: str, monkeypatch: pytest.MonkeyPatch) ->
     with serving({NAME: DATA}) as server:
         file = opened(server, kept, 2.0)
         url = f"{server.url}/{NAME}"
-    with pytest.raises(RemoteError, match=r"nothing came within 2 s \(the host cannot be reached\)"):
+    with pytest.raises(RemoteError, match=r"no data arrived within 2 s \(the host cannot be reached\)"):
         file.read(1_000_000, 100)
     monkeypatch.setenv("PACKER_TIMEOUT", "600")
     with pytest.raises(RemoteError, match="the host cannot be reached") as caught:
         client.get(url.replace("127.0.0.1", "127.0.0.2"))
-    assert "nothing came" not in str(caught.value)
+    assert "no data arrived" not in str(caught.value)
 
 
 def test_silence_on_one_connection_costs_a_part_of_the_time(server: ObjectServer, kept: str) -> None:
@@ -246,7 +246,7 @@ def test_a_disk_that_is_full_costs_the_cache_alone(server: ObjectServer, kept: s
 
 def test_a_cache_that_cannot_be_made_costs_nothing_else(server: ObjectServer, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.warns(cache.CacheNotice, match="Not a directory. Memory keeps"):
+    with pytest.warns(cache.CacheNotice, match="Not a directory. Downloads are cached in memory"):
         file = opened(server, str(tmp_path / "file" / "cache"))
     opened(server, str(tmp_path / "file" / "cache"))  # said once
     assert file.read(0, len(DATA)) == DATA
@@ -272,7 +272,7 @@ def test_a_fetcher_that_dies_of_an_order_is_one_line(
     assert fetcherprocess._state.fetcher is not None
     os.kill(fetcherprocess._state.fetcher._process.pid, signal.SIGKILL)
     fetcherprocess._state.fetcher._process.wait()
-    with pytest.raises(RemoteError, match=r"fetches objects ended twice \(exit status 1: is left\)$"):
+    with pytest.raises(RemoteError, match=r"ended twice \(exit status 1: is left\)$"):
         file.read(100_000, 10)
     monkeypatch.undo()
     assert file.read(100_000, 10) == DATA[100_000:100_010]
@@ -418,7 +418,7 @@ def test_a_cache_that_others_may_write_is_not_believed(
         os.chown(kept, 12_345, 12_345)
     else:
         monkeypatch.setattr(os, "geteuid", lambda: 12_345)
-    with pytest.warns(UserWarning, match="is not used: another user owns it, or all may write there"):
+    with pytest.warns(UserWarning, match="is not used: it belongs to another user, or everybody may write to it"):
         file = opened(server, str(kept))
     assert file.read(500_000, 70_000) == DATA[500_000:570_000]
 
