@@ -214,8 +214,9 @@ class Account:
         if losses := self.losses():
             lost = "\n".join(f"  {item.line()}" for item in losses)
             raise SourceError(
-                f"{printable(source)}: {option('strict', True)}, and not everything would be in the pack:\n{lost}\n"
-                f"Mend these, say by an option that they are meant, or leave {option('strict', True)} out."
+                f"{printable(source)}: {option('strict', True)} stops here, because files would be left out, "
+                f"unlabeled or renumbered:\n{lost}\nFix these, pass an option that allows them, or leave out "
+                f"{option('strict', True)}."
             )
 
     def require_labels(self, source: str, count: int) -> None:
@@ -230,13 +231,13 @@ class Account:
         look = "looks" if len(self.candidates) == 1 else "look"
         options = [one.option for one in self.candidates if one.option]
         way = (
-            f"Say which has the labels, such as {printable(options[0])}"
+            f"Pass the one with the labels, such as {printable(options[0])}"
             if options
-            else "That cannot be taken as it is: mend it"
+            else "packer cannot read it as it is: correct it"
         )
         raise SourceError(
             f"{printable(source)}: {images} would be unlabeled, and {names} {look} like labels. {way}; "
-            f"or say {option('unlabeled', True)} for images without labels"
+            f"or pass {option('unlabeled', True)} for images without labels"
         )
 
     def report(self) -> Iterator[Mapping[str, Any]]:
@@ -258,7 +259,7 @@ class Account:
     def from_json(cls, document: Any) -> Account:
         """Build an account from JSON values; ValueError if they are invalid."""
         if not isinstance(document, list):
-            raise ValueError("the account is no list")
+            raise ValueError("the account is not a list")
         account = cls()
         for entry in document:
             account._add_json(entry)

@@ -131,7 +131,7 @@ class Manifest:
             document = json.loads(body + b"}")
             schema = document.pop("schema")
             if not isinstance(schema, int) or schema < 1:
-                raise ValueError(f"schema {schema!r}")
+                raise ValueError(f"invalid schema {schema!r}")
             if schema > SCHEMA:
                 raise UnsupportedVersionError(
                     f"{printable(path)}: written with schema {schema}; this packer reads up to {SCHEMA}. Update packer."
@@ -238,15 +238,15 @@ class Manifest:
         kinds |= {"format": str, "count": int, "classes": list, "label_type": str, "codec": str}
         wrong = [name for name, kind in kinds.items() if type(getattr(self, name)) is not kind]
         if wrong:
-            raise ValueError(f"{', '.join(wrong)}: of the wrong type")
+            raise ValueError(f"{', '.join(wrong)}: wrong type")
         if self.count < 0 or self.codec not in CODECS:
-            raise ValueError(f"{self.count} samples of the codec {self.codec!r}")
+            raise ValueError(f"invalid count {self.count} or codec {self.codec!r}")
         if self.label_type not in LABEL_TYPES or (self.classes and self.label_type != "class"):
-            raise ValueError(f"{len(self.classes)} classes, and labels of the type {self.label_type!r}")
+            raise ValueError(f"invalid label type {self.label_type!r} for {len(self.classes)} classes")
         if len({one.name for one in self.fields}) != len(self.fields) or len(self.fields) > MOST_FIELDS:
-            raise ValueError(f"two fields have one name, or there are more than {MOST_FIELDS}")
+            raise ValueError(f"two fields have the same name, or there are more than {MOST_FIELDS} fields")
         if not all(type(entry.get("file")) is str and type(entry.get("members")) is dict for entry in self.about):
-            raise ValueError("about: of the wrong type")
+            raise ValueError("about: wrong type")
         self.recorded_account()  # raises ValueError if the account is invalid
         entries = [value for entry in self.skipped for value in (entry["name"], entry["reason"])]
         texts = [*self.classes, *self.versions.values(), *entries]

@@ -116,7 +116,7 @@ class Vector:
         try:
             found = np.empty(self._count, self.dtype)
         except MemoryError as error:
-            raise PackError(f"{self._size:,} bytes of a table do not fit into memory") from error
+            raise PackError(f"{self._size:,} bytes of the table do not fit into memory") from error
         for start in range(0, self._count, _STEP):
             block = self[start : start + _STEP]
             found[start : start + len(block)] = block
@@ -171,7 +171,7 @@ def _shared(size: int) -> mmap.mmap:
     try:
         return mmap.mmap(-1, size)
     except (OSError, MemoryError) as error:
-        raise PackError(f"{size:,} bytes of a table do not fit into memory: {error}") from error
+        raise PackError(f"{size:,} bytes of the table do not fit into memory: {error}") from error
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -332,7 +332,9 @@ class Names(Sequence[str]):
         return int(self._ends[index - 1]) if index else self._first
 
     def _missing(self, index: int) -> CorruptPackError:
-        return CorruptPackError(f"name {index} lies outside of the names, or is too long", self.path, index)
+        return CorruptPackError(
+            f"the name of sample {index} is outside the stored names, or is too long", self.path, index
+        )
 
 
 def _furthest(ends: npt.NDArray[np.int64], size: int) -> int:

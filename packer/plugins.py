@@ -302,17 +302,17 @@ class Registry(Mapping[str, _D], Generic[_D]):
     def _add(self, entry: EntryPoint, plugins: dict[str, _D]) -> None:
         try:
             if entry.name in self.own or entry.name in plugins:
-                raise ValueError("there is another one with this name")
+                raise ValueError("another plug-in or packer itself has this name")
             row = entry.load()
             if not isinstance(row, self.type):
                 raise TypeError(f"is not a {self.type.__name__}")
             if row.name != entry.name:
-                raise ValueError(f"calls itself {row.name!r}")
+                raise ValueError(f"its descriptor has the name {row.name!r}")
             row.check()
             plugins[entry.name] = replace(row, plugin=_package(entry))
         except Exception as error:  # modules of other packages can raise any error
             self.broken[entry.name] = f"{_package(entry)}: {entry.value}: {str(error) or type(error).__name__}"
-            warn(f"the plug-in {entry.name!r} ({self.group}) of {self.broken[entry.name]}. It is left out")
+            warn(f"the plug-in {entry.name!r} ({self.group}) of {self.broken[entry.name]}. packer ignores this plug-in")
 
     def __getitem__(self, name: str) -> _D:
         return self.own[name] if name in self.own else self.plugins[name]

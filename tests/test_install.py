@@ -279,7 +279,9 @@ def test_the_version_says_that_c_is_missing_and_what_to_do(without_c: Path) -> N
     what, others, *_ = run(VERSION, without_c).stdout.splitlines()
     assert what.startswith(f"packer {packer.__version__}, without its own decoder: not compiled, ")
     assert what.endswith(f"Install both (on Debian: gcc, python3-dev) and reinstall packer; or install {A_WHEEL}")
-    assert others.startswith("the same pixels, on x86-64 at about half the speed, come from ")
+    assert others.startswith(
+        "images go to the first of these that supports them, with the same pixels, on x86-64 at about half the speed: "
+    )
     assert others.endswith(f"Pillow {version('pillow')}")
 
 
@@ -323,7 +325,7 @@ def test_the_version_says_that_all_is_well() -> None:
     kinds = {"aarch64": ["NEON"], "arm64": ["NEON"]}.get(platform.machine(), ["AVX2", "AVX-512"])
     what, others, *_ = run(VERSION, ROOT).stdout.splitlines()
     assert what in [f"packer {packer.__version__}, own decoder: {kind}" for kind in kinds]
-    assert others.startswith("what it leaves goes to ")
+    assert others.startswith("other images go to ")
     assert others.endswith(f"Pillow {version('pillow')}")
     if importlib.util.find_spec("simplejpeg") is not None:
         assert f": simplejpeg {version('simplejpeg')}, " in others

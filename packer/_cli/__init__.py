@@ -63,11 +63,12 @@ def _print_version(context: click.Context, parameter: click.Parameter, asked: bo
         if _native is None:
             click.echo(f"packer {__version__}, without its own decoder: {why}")
             click.echo(
-                f"the same pixels, on x86-64 at about half the speed, come from the first that takes it: {others}"
+                "images go to the first of these that supports them, with the same pixels, on x86-64 at about half "
+                f"the speed: {others}"
             )
         else:
             click.echo(f"packer {__version__}, own decoder: {VECTORS or 'plain C'}{why and ', as '}{why}")
-            click.echo(f"what it leaves goes to the first that takes it: {others}")
+            click.echo(f"other images go to the first of these that supports them: {others}")
         if on_request := libraries_on_request():
             click.echo(f"on request: {', '.join(on_request)}")
         context.exit()
@@ -113,7 +114,7 @@ def completion_command(context: click.Context, shell: str | None) -> None:
     name = Path(os.environ.get("SHELL", "")).name if shell is None else shell
     kind = get_completion_class(name) if name in _SHELLS else None
     if kind is None:
-        raise click.UsageError(f"$SHELL names none of {', '.join(_SHELLS)}: pass one of them", context)
+        raise click.UsageError(f"$SHELL is not one of {', '.join(_SHELLS)}: pass one of them", context)
     click.echo(kind(context.find_root().command, {}, "packer", _VARIABLE).source())
 
 

@@ -88,9 +88,7 @@ def _directory(given: Path | None) -> str:
 
     found = RemoteSettings.of(given).cache_dir
     if found is None:
-        raise OptionError(
-            "PACKER_CACHE_DIR is empty, so that downloads are cached in memory only. Pass the DIR of a cache"
-        )
+        raise OptionError("PACKER_CACHE_DIR is empty, so downloads are cached in memory only. Pass the DIR of a cache")
     return found
 
 
@@ -104,7 +102,7 @@ def _kept(place: str, given: Path | None) -> list[CachedObject]:
 def _described(place: str, found: Sequence[CachedObject], bound: str) -> str:
     """Describe a cache, with the most recently used objects first."""
     if not found:
-        return f"{printable(place)}: nothing is cached, {bound}"
+        return f"{printable(place)}: the cache is empty; {bound}"
     total = in_units(sum(one.size for one in found))
     rows = [_row(one) for one in found]
     columns = [f"<{max(map(len, cells))}" for cells in zip(*rows, strict=True)]
@@ -114,13 +112,13 @@ def _described(place: str, found: Sequence[CachedObject], bound: str) -> str:
 
 def _row(one: CachedObject) -> list[str]:
     written = f"written {_moment(one.modified / 1e9)}" if one.modified else ""
-    version = f"ETag {one.etag}" if one.etag else written or "an unknown version"
+    version = f"ETag {one.etag}" if one.etag else written or "unknown version"
     part = f"{min(1, one.size / one.object_size):.0%} of {in_units(one.object_size)}" if one.object_size else ""
     return [
         f"used {_moment(one.used)}",
         in_units(one.size).rjust(8),
         part.rjust(16),
-        printable(one.url) or "an unknown object",
+        printable(one.url) or "unknown object",
         printable(version),
     ]
 

@@ -107,18 +107,21 @@ def explaining(src: Path) -> Iterator[None]:
             yield
     except ImageChangedError as error:
         again = "run `packer scan` again, and start over" if is_listing(src) else "start over"
-        raise ImageError(f"{error}. Put it back, and the same command continues; or {again} with --fresh.") from error
+        raise ImageError(
+            f"{error}. Restore the file and run the same command to continue; or {again} with --fresh."
+        ) from error
     except ImageError as error:
         if "--to-8-bit" in error.reason:
             raise ImageError(
-                f"{error}. Say --on-error skip to leave such files out, and the same command continues; with another "
-                "option, start over with --fresh."
+                f"{error}. To leave out such files, run the same command with --on-error skip; it continues. With "
+                "another option, start over with --fresh."
             ) from error
         of_a_field = error.reason.startswith("field ")
-        mend = "Correct the file" if of_a_field else "Put an image in its place"
-        without = "Where a table or annotations change" if of_a_field else "If the source is to go without it"
+        mend = "Correct the file" if of_a_field else "Replace the file with an image"
+        without = "If you change a table or annotations" if of_a_field else "If you remove it from the source"
         raise ImageError(
-            f"{error}. {mend}, or say --on-error skip, and the same command continues. {without}, start over with --fresh."
+            f"{error}. {mend}, or pass --on-error skip, and run the same command to continue. {without}, start over "
+            "with --fresh."
         ) from error
 
 
@@ -153,8 +156,8 @@ def _require_new_pack(request: ConversionRequest) -> None:
     require_writable(request.dst)
     if request.overwrite:
         raise click.UsageError(
-            "--overwrite cannot replace a pack at a URL part by part, as others may be reading it: delete the pack first, "
-            "or choose another name"
+            "--overwrite cannot replace a pack with parts at a URL, because other programs may be reading it: delete "
+            "the pack first, or choose another name"
         )
 
 
@@ -168,17 +171,19 @@ def _require_sense(request: ConversionRequest, how: RunOptions) -> None:
         raise click.UsageError(f"--part counts from 0: the last of {request.parts} is {request.parts - 1}")
     if how.part is not None and request.fresh:
         place = "delete all below DST/ and DST.partial/" if is_url(request.dst) else "remove DST.partial"
-        raise click.UsageError(f"--fresh would drop the parts of other tasks: {place} before the job instead")
+        raise click.UsageError(f"--fresh would delete the parts of other tasks: instead, {place} before the job starts")
     if how.splits:
         raise click.UsageError(
             "--parts is for one split: convert the first, such as SRC/train, by itself, and each of the others with "
             "--classes-from the pack of the first"
         )
     if how.part is not None and how.cluster is not None:
-        raise click.UsageError("--part makes one part in a job array, --cluster makes all parts: say one of them")
+        raise click.UsageError(
+            "--part makes one part in a job array, and --cluster makes all parts: pass only one of them"
+        )
     if how.cluster is not None and (is_url(request.src) or is_table(request.src)):
         raise click.UsageError(
-            "--cluster is for files that all nodes can read: for images at URLs, use --part in a job array"
+            "--cluster requires files that all nodes can read: for images at URLs, use --part in a job array"
         )
     if how.scratch and how.part is None and how.cluster is None:
         raise click.UsageError("--scratch is for --part and --cluster: without them, parts are made in DST.partial")
@@ -428,14 +433,14 @@ def _targets(src: Path, dst: Path, splits: tuple[str, ...]) -> list[tuple[Path, 
         return [(src, dst)]
     if not os.path.isdir(src) and named_paths(src):
         raise click.UsageError(
-            f"--split is for a directory of splits, and {printable(src)} names files: convert the files of each split to "
-            "their own pack, the second with --classes-from FIRST_PACK"
+            f"--split requires a directory of splits, but {printable(src)} is a pattern or a list of files: convert "
+            "the files of each split to a pack of its own, all but the first with --classes-from FIRST_PACK"
         )
     found = split_directories(src)
     flat = sorted(set(class_directories(src)) - set(found))
     if found and flat and "all" in splits:
         shown = ", ".join(map(printable, flat[:5])) + (f", … ({len(flat)})" if len(flat) > 5 else "")
-        click.echo(f"packer: left out, as they have no class directories: {shown}", err=True)
+        click.echo(f"packer: left out, because they have no class directories: {shown}", err=True)
     wanted = found if "all" in splits else list(dict.fromkeys(splits))
     present = class_directories(src)
     missing = [name for name in splits if name != "all" and not (name in present and class_directories(src / name))]
@@ -460,9 +465,10 @@ def _require_one_class_map(splits: list[Path]) -> None:
             one = len(unknown) == 1
             raise SourceError(
                 f"{printable(split)} has {len(unknown)} class{'' if one else 'es'} that {printable(first)} lacks: "
-                f"{some(unknown)}. All splits use the class ids of {printable(first)}. Move {'it' if one else 'them'} away; or "
-                f"make {'a directory' if one else 'directories'} of {'this name' if one else 'these names'} in "
-                f"{printable(first)}, empty ones with --allow-empty; or convert each split alone, with its own ids."
+                f"{some(unknown)}. All splits use the class ids of {printable(first)}. Move {'it' if one else 'them'} "
+                f"away; or make {'a directory' if one else 'directories'} with "
+                f"{'this name' if one else 'these names'} in {printable(first)} and pass --allow-empty; or convert "
+                "each split alone, with its own ids."
             )
 
 
@@ -494,7 +500,7 @@ def scan_command(src: Path, listing: Path, *, overwrite: bool, quiet: bool, **va
 
     request = requested(SourceRequest, src=src, **values)
     if looks_like_pack(src):
-        raise click.UsageError(f"{printable(src)} is a pack. A pack needs no list: convert it directly")
+        raise click.UsageError(f"{printable(src)} is a pack, which needs no list: convert it directly")
     check_inputs(listing, request.inputs())
     check_free(listing, overwrite=overwrite)
     require_output(listing, "list", (KIND.lower(),))

@@ -126,9 +126,9 @@ def verify_command(
       packer verify train.lmdb --repair imagenet/train
     """
     if quick and (with_digest or source is not None):
-        raise click.UsageError("--digest and --repair read every sample, and --quick reads none")
+        raise click.UsageError("--digest and --repair read every sample, but --quick reads none: pass only one of them")
     if library is not None and source is not None:
-        raise click.UsageError("--with compares an intact pack: repair it first")
+        raise click.UsageError("--with cannot be combined with --repair: repair the pack first")
     try:
         with _telling_damage(pack):
             damage = _damage(pack, source, library, quick=quick or with_digest, workers=workers, quiet=quiet)
@@ -141,9 +141,7 @@ def verify_command(
         if not quiet:
             click.echo(f"packer: {damage}", err=True)
             if source is not None and any(item.index is None for item in damage):
-                click.echo(
-                    "packer: damage outside of the samples cannot be repaired: convert the images again", err=True
-                )
+                click.echo("packer: damage outside the samples cannot be repaired: convert the images again", err=True)
         return EXIT_STATUS["corrupt"]
     if hashed:
         click.echo(hashed if quiet else f"{hashed}  {printable(pack)}")
@@ -229,7 +227,7 @@ def view_command(packs: tuple[Path, ...], port: int | None, no_browser: bool, ht
       packer view train.lmdb --html report.html
     """
     if html is not None and (port is not None or no_browser):
-        raise OptionError("--html writes a file: --port and --no-browser are for the server")
+        raise OptionError("--html writes a file and starts no server: leave out --port and --no-browser")
     from packer._viewing.catalog import open_catalog
 
     if html is not None:

@@ -62,7 +62,7 @@ def merge_command(packs: tuple[Path, ...], dst: Path, *, finishing: bool, quiet:
     if finishing:
         source = click.get_current_context().get_parameter_source
         if packs or any(source(name) is ParameterSource.COMMANDLINE for name in values):
-            raise click.UsageError("--finish takes DST alone: `packer convert --parts` has set its options")
+            raise click.UsageError("--finish takes only DST: all other settings are those of `packer convert --parts`")
         with output.ProgressDisplay(dst.name, quiet=quiet) as display:
             display.phase("joining parts")
             manifest = finish(dst)
@@ -70,11 +70,12 @@ def merge_command(packs: tuple[Path, ...], dst: Path, *, finishing: bool, quiet:
         say(text([head, *words.outcome(dst, manifest)]), quiet=quiet)
         return status_of(manifest)
     if not packs:
-        raise click.UsageError("PACKS are missing: packer merge PACK... DST")
+        raise click.UsageError("PACKS are missing: the command is packer merge PACK... DST")
     if len(packs) == 1 and looks_like_pack(dst):
         raise click.UsageError(
-            f"{printable(dst)} is a pack that exists, and merging {printable(packs[0])} alone would replace it by a copy: "
-            f"add DST to join both, as in packer merge {printable(packs[0])} {printable(dst)} DST"
+            f"the pack {printable(dst)} exists already, and merging {printable(packs[0])} alone would replace it with "
+            f"a copy of {printable(packs[0])}: to join both, add a new DST, as in packer merge {printable(packs[0])} "
+            f"{printable(dst)} DST"
         )
     with resumable(), output.ProgressDisplay(dst.name, quiet=quiet) as display:
         summary = merge(packs, dst, progress=display.show, **values)
@@ -151,7 +152,7 @@ def index_command(src: Path, dst: Path | None, *, base: Path | None, quiet: bool
     warnings.filterwarnings("ignore", module="PIL")
     if base is not None:
         if dst is not None:
-            raise click.UsageError("--base changes the index SRC: leave OUT.index out")
+            raise click.UsageError("--base changes the index SRC itself: leave out OUT.index")
         manifest = move_index(Path(os.path.abspath(src)), base if is_url(base) else Path(os.path.abspath(base)))
         say(f"{printable(src)}: {counted(manifest.count, 'sample')} below {printable(base)}", quiet=quiet)
         return None
@@ -162,7 +163,7 @@ def index_command(src: Path, dst: Path | None, *, base: Path | None, quiet: bool
         with output.ProgressDisplay(dst.name, quiet=quiet) as display:
             summary = request.make(display.update)
     except ImageError as error:
-        raise ImageError(f"{error}. Put an image in its place, or leave it out: --on-error skip") from error
+        raise ImageError(f"{error}. Replace the file with an image, or pass --on-error skip to leave it out") from error
     say(str(summary), quiet=quiet)
     return status_of(summary.manifest)
 
@@ -196,7 +197,7 @@ def export_command(pack: Path, directory: Path, quiet: bool) -> None:
             tiled = reader.manifest.findings.get(TILED, 0)
         if tiled:
             kept = reader.manifest.codec == "keep"
-            note = ", which have the originals' pixels and not their bytes" if kept else ""
+            note = ", with the pixels of the original files, but other bytes" if kept else ""
             click.echo(f"  {count(tiled)} of them are tiled JPEGs{note}")
         if again is not None:
             click.echo(f"\n  to convert them to a pack again:\n  {again}")

@@ -190,14 +190,14 @@ def doctor_command(
     limits = {name: value for name, value in (("steps", steps), ("seconds", seconds)) if value is not None}
     if train is not None:
         if path is not None:
-            raise OptionError("PATH and --train exclude each other: say one of them")
+            raise OptionError("PATH and --train cannot be combined: pass only one of them")
         return _train(train, limits, as_json)
     if steps is not None:
         raise OptionError("--steps is for --train")
     from packer._measuring.doctor import doctor
 
     with ProgressDisplay("this machine" if path is None else path.name) as display:
-        display.phase("looking at it")
+        display.phase("measuring")
         diagnosis = doctor(path, **limits)
     click.echo(json.dumps(diagnosis.to_json(), indent=2) if as_json else str(diagnosis))
     return EXIT_STATUS["ok"]
@@ -217,8 +217,8 @@ def _train(command: str, limits: dict[str, Any], as_json: bool) -> int:
     if result.report is None:
         ended = f"{printable(command)}: ended with status {result.status}"
         raise PackerError(
-            f"{ended} before a DataLoader or packer.Loader returned a batch. --train does not see other loaders, "
-            "or Python started with -E or -I; packer.profile(loader) measures any loader"
+            f"{ended} before a DataLoader or packer.Loader returned a batch. --train cannot measure other loaders, or "
+            "a Python that was started with -E or -I; packer.profile(loader) measures any loader"
         )
     if result.status:
         click.echo(f"packer: the command ended by itself, with status {result.status}", err=True)

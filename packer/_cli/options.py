@@ -180,8 +180,8 @@ class UserPath(click.Path):
             self.fail("the path is empty. Is a shell variable not set?", param, ctx)
         if is_url(value):
             self.fail(
-                f"{redacted(value)} is a URL, and this takes only paths on this machine. `packer stage URL DIRECTORY` "
-                "copies a pack here",
+                f"{redacted(value)} is a URL, but only paths on this machine are allowed here. `packer stage URL "
+                "DIRECTORY` copies a pack to this machine",
                 param,
                 ctx,
             )
@@ -436,7 +436,7 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
             said = [one for value in values.values() for one in (value if isinstance(value, tuple) else (value,))]
             choose_reading([one for one in said if isinstance(one, os.PathLike)], cache_dir, cache_size, timeout)
         if values.get("quiet"):
-            warnings.filterwarnings("ignore", "what is fetched is kept in ")
+            warnings.filterwarnings("ignore", "downloads are cached in ")
         return command(*args, **values)
 
     for option in reversed(_OPTIONS):

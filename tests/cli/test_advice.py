@@ -85,7 +85,7 @@ def advised(line: Sequence[str], message: str, out: Path) -> list[str] | None:
         return [words[0], src, str(dst), *words[3:]]
     if found := _PLACE.search(message):
         return [line[0], found[1], *line[2:]]
-    if "say --unlabeled" in message and "--unlabeled" not in line:
+    if "pass --unlabeled" in message and "--unlabeled" not in line:
         return [*line, "--unlabeled"]
     return None
 
@@ -117,7 +117,7 @@ def test_following_the_advice_leads_to_images(sources: Path, tmp_path: Path, sou
 
 
 def test_bench_refuses_splits_and_directories_without_classes(sources: Path) -> None:
-    with pytest.raises(SourceError, match=r"holds splits \(train, val\), not classes\. Pass one of them: .*train$"):
+    with pytest.raises(SourceError, match=r"contains splits \(train, val\), not classes\. Pass one of them: .*train$"):
         list(ways({"splits": str(sources / "splits")}, None))
     assert list(ways({"train": str(sources / "splits" / "train")}, None))
     for name in ("empty", "flat"):
@@ -156,7 +156,9 @@ def test_a_container_is_named_for_its_commands(sources: Path) -> None:
     ],
 )
 def test_another_type_than_a_path_is_refused_with_what_to_pass(call: object) -> None:
-    with pytest.raises(OptionTypeError, match=r"a path is text such as 'train\.lmdb', or a pathlib\.Path, not"):
+    with pytest.raises(
+        OptionTypeError, match=r"a path must be a string such as 'train\.lmdb', or a pathlib\.Path, not"
+    ):
         call()  # type: ignore[operator]
 
 
@@ -192,9 +194,9 @@ def test_messages_count_and_name_once(sources: Path, tmp_path: Path) -> None:
     packer.convert(sources / "splits" / "train", known)
     draw_imagefolder(other, classes=3, per_class=1, size=(40, 48))
     made = packer.convert(other, tmp_path / "y.lmdb", classes_from=known, on_error="skip").manifest
-    assert [entry["reason"] for entry in made.skipped] == ["its class class_02 is none of the given classes"]
+    assert [entry["reason"] for entry in made.skipped] == ["its class class_02 is not one of the given classes"]
     images = sorted(path.relative_to(other).as_posix() for path in other.glob("*/*"))
     rows = "".join(f'{name}," {name.partition("/")[0]}"\n' for name in images)
     (tmp_path / "labels.csv").write_text(f"path,label\n{rows}")
     noted = packer.convert(other, tmp_path / "z.lmdb", labels=tmp_path / "labels.csv").notes
-    assert any("3 labels, such as ' class_00': the spaces around them belong to the names" in note for note in noted)
+    assert any("3 labels, such as ' class_00': the spaces around them are part" in note for note in noted)

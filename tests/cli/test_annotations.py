@@ -83,7 +83,7 @@ def test_lists_hold_the_fields_of_annotations_or_are_refused(tmp_path: Path) -> 
             assert all(one.value(index, name) == other.value(index, name) for name in one.fields)
     for refused in (masks, yolos, parts):
         assert refused.returncode != 0
-        assert "which are computed from the images' annotations" in refused.stderr
+        assert "which are computed from the annotations" in refused.stderr
 
 
 def test_a_conversion_that_stopped_goes_on_with_the_same_fields(tmp_path: Path) -> None:

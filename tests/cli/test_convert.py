@@ -50,10 +50,12 @@ def test_files_that_are_not_encoded_anew_are_counted(tree: Path, tmp_path: Path)
         shutil.copy2(file, tmp_path / "root" / "class_00")
     first, line = run(tmp_path / "root", tmp_path / "x.lmdb", *options).splitlines()[:2]
     assert first.startswith(f"{tmp_path}/x.lmdb: 7 samples")
-    assert line == "  6 x kept as it was, being JPEG already and not resized; --recode encodes such files"
+    assert line.startswith(
+        "  6 x stored unchanged, because it was JPEG already and needed no resizing; --recode encodes"
+    )
     assert line in run(tmp_path / "root", tmp_path / "y.lmdb", *options, "--parts", 2).splitlines()
-    assert "kept as it was" not in run(tmp_path / "root", tmp_path / "z.lmdb")
-    assert "kept as it was" not in run(tree, tmp_path / "r.lmdb", *options, "--resize", 20)
+    assert "stored unchanged, because it was" not in run(tmp_path / "root", tmp_path / "z.lmdb")
+    assert "stored unchanged, because it was" not in run(tree, tmp_path / "r.lmdb", *options, "--resize", 20)
 
 
 @pytest.mark.parametrize("source", ["tree", "pack"])
@@ -61,7 +63,7 @@ def test_files_are_encoded_anew_where_that_is_asked_for(tree: Path, tmp_path: Pa
     run(tree, tmp_path / "pack.h5", "--quiet")
     src, made, tiled = tree if source == "tree" else tmp_path / "pack.h5", tmp_path / "x.lmdb", tmp_path / "tiled.lmdb"
     options = ["--codec", "jpeg", "--recode", "--quality", 50]
-    assert "kept as it was" not in run(src, made, *options, "--no-tiles")
+    assert "stored unchanged, because it was" not in run(src, made, *options, "--no-tiles")
     run(src, tiled, *options, "--quiet")
     with open_pack(made) as reader, open_pack(tmp_path / "pack.h5") as before:
         assert reader.manifest.settings["recode"] is True
@@ -184,7 +186,7 @@ def test_labels_from_a_file(tree: Path, tmp_path: Path) -> None:
     result = packer("convert", tree, tmp_path / "y.lmdb", "--classes-from", tmp_path / "val.lmdb")
     assert result.returncode == 1
     assert result.stderr == (
-        f"packer: {tree}: 1 of its classes is unknown to the given class list: class_00. Correct them, or leave out "
+        f"packer: {tree}: 1 of its classes is not in the given class list: class_00. Correct them, or leave out "
         "--classes-from. To leave out such samples and list them: --on-error skip\n"
     )
 
@@ -248,10 +250,10 @@ def test_findings_and_skipped_files(tree: Path, tmp_path: Path) -> None:
     result = packer("convert", root, tmp_path / "x.lmdb")
     assert result.returncode == 1
     assert result.stderr.startswith(
-        r"packer: a/\x1b]0;title\x07.jpg: empty file. Put an image in its place, or say --on"
+        r"packer: a/\x1b]0;title\x07.jpg: empty file. Replace the file with an image, or pass --on"
     )
     assert result.stderr.endswith(
-        "skip, and the same command continues. If the source is to go without it, start over with --fresh.\n"
+        "skip, and run the same command to continue. If you remove it from the source, start over with --fresh.\n"
     )
     report = tmp_path / "report.jsonl"
     result = packer("convert", root, tmp_path / "x.lmdb", "--on-error", "skip", "--report", report)
@@ -283,8 +285,8 @@ def test_a_file_that_changed_is_named_with_what_to_do(tmp_path: Path) -> None:
     solid(root / "a" / "e.png", size=(40, 40))  # mended
     result = packer("convert", root, out)
     assert result.returncode == 1
-    assert "\n  1 image was changed: a/d.png (its time was 20" in result.stderr
-    assert "\nGo back to what was, or say --fresh to start over.\n" in result.stderr
+    assert "\n  1 image was changed: a/d.png (its modification time was 20" in result.stderr
+    assert "\nUse the earlier settings and files, or pass --fresh to start over.\n" in result.stderr
     assert "5 samples" in run(root, out, "--fresh")
     packer("scan", root, listing)
     solid(root / "a" / "b.png", size=(41, 40))
@@ -303,7 +305,7 @@ def test_notes_about_the_source(tmp_path: Path) -> None:
     (tmp_path / "root" / "em\npty").mkdir()
     output = run(tmp_path / "root", tmp_path / "x.lmdb", "--allow-empty")
     assert r"classes without images, which keep their ids: em\npty" in output
-    assert r"left out: 1 image (out\x1bside.png): it lies outside of any class" in output
+    assert r"left out: 1 image (out\x1bside.png): it is not in a class directory" in output
 
 
 def usage_errors(tree: Path, tmp_path: Path) -> list[tuple[list[object], int, str]]:
@@ -330,11 +332,11 @@ def usage_errors(tree: Path, tmp_path: Path) -> list[tuple[list[object], int, st
             [tree, tmp_path / "noslash"],
             2,
             "this name has none of .lmdb, .h5, .hdf5, .pth, .wds, .tfrecord, .rec, .mds, .caffe, .n5, .parquet. "
-            "Change the name, or say --format",
+            "Change the name, or pass --format",
         ),
-        ([tree, tmp_path / "there.lmdb"], 1, "exists already. Choose another name, or say --overwrite."),
+        ([tree, tmp_path / "there.lmdb"], 1, "exists already. Choose another name, or pass --overwrite."),
         ([tree, dst, "--codec", "keep", "--resize", 9], 2, "keep"),
-        ([tree, dst, "--shard-size", "1GB"], 2, "--shard-size is for packs of several files: .pth"),
+        ([tree, dst, "--shard-size", "1GB"], 2, "--shard-size applies only to formats with several files: .pth"),
         ([tree, tmp_path / "x.pth", "--shard-size", "much"], 2, "is not a size such as"),
         ([tree, tmp_path / "x0.pth", "--shard-size", "0"], 2, "size"),
         ([tree, tmp_path / "x1.pth", "--shard-size", "-5MB"], 2, "size"),
@@ -343,10 +345,10 @@ def usage_errors(tree: Path, tmp_path: Path) -> list[tuple[list[object], int, st
         ([tree, tmp_path / "x4.pth", "--shard-size", "9GiB"], 2, "shard"),
         ([tree, dst, "--split", "train"], 2, "has no split train with class directories"),
         ([tree, dst, "--split", "all"], 2, "has no splits such as train and val"),
-        ([tree, dst, "--quality", 90], 2, "files keep their own bytes, unless --codec or --resize is said"),
-        ([tree, dst, "--codec", "raw", "--quality", 90], 2, "jpeg and webp: --codec raw has none"),
-        ([tree, dst, "--upscale"], 2, "--upscale says how to resize: say to which size with --resize"),
-        ([tree, dst, "--resize-mode", "crop", "--codec", "png"], 2, "--resize-mode says how to resize"),
+        ([tree, dst, "--quality", 90], 2, "without --codec or --resize, packer stores the files' own bytes"),
+        ([tree, dst, "--codec", "raw", "--quality", 90], 2, "jpeg and webp: --codec raw has no quality"),
+        ([tree, dst, "--upscale"], 2, "--upscale applies only if images are resized: pass the size with --resize"),
+        ([tree, dst, "--resize-mode", "crop", "--codec", "png"], 2, "--resize-mode applies only if images are resized"),
         ([tree, dst, "--resize", "0"], 2, "'0' is not a whole number of 1 or more"),
         ([tree, dst, "--quality", "101"], 2, "'101' is not a whole number from 1 to 100"),
         ([tree, dst, "--workers", "0"], 2, "'0' is not a whole number of 1 or more"),
@@ -354,7 +356,7 @@ def usage_errors(tree: Path, tmp_path: Path) -> list[tuple[list[object], int, st
         (
             [tree, dst, "--format", "zip"],
             2,
-            "--format is one of lmdb, hdf5, pth, wds, tfrecord, rec, mds, caffe, n5, parquet, not 'zip'",
+            "--format must be one of lmdb, hdf5, pth, wds, tfrecord, rec, mds, caffe, n5, parquet, not 'zip'",
         ),
         ([tree, dst, "--codec", "gif"], 2, "'gif' is not one of"),
         ([tree, dst, "--nothing"], 2, "--nothing: no such option"),
@@ -362,10 +364,10 @@ def usage_errors(tree: Path, tmp_path: Path) -> list[tuple[list[object], int, st
         (
             [tree, dst, "--path-column", "x"],
             2,
-            "--path-column says how to read a file of labels: say which with",
+            "--path-column applies only to a table: pass the table with",
         ),
-        ([tree, dst, "--label-column", "x"], 2, "--label-column says how to read a file of labels"),
-        ([tree, dst, "--delimiter", "tab"], 2, "--delimiter says how to read a file of labels"),
+        ([tree, dst, "--label-column", "x"], 2, "--label-column applies only to a table"),
+        ([tree, dst, "--delimiter", "tab"], 2, "--delimiter applies only to a table"),
         ([tree, dst, "--labels", tmp_path / "no.csv", "--delimiter", "ab"], 2, "'ab' is not one character, or `tab`"),
         ([tree, dst, "--classes-from", tmp_path / "no.lmdb"], 1, "no.lmdb: no such file"),
         ([tree, dst, "--classes-from", tmp_path / "file"], 1, "not a pack"),

@@ -154,37 +154,41 @@ def test_repair_is_the_command(tree: Path, tmp_path: Path) -> None:
         (
             {"quality": 80},
             OptionError,
-            "^quality= is for jpeg and webp: files keep their own bytes, unless codec= or resize= is said$",
+            "^quality= applies only to jpeg and webp: without codec= or resize=, packer stores the files' own bytes$",
         ),
-        ({"resize_mode": "crop"}, OptionError, "^resize_mode= says how to resize: say to which size with resize=$"),
-        ({"upscale": True}, OptionError, "^upscale=True says how to resize"),
-        ({"delimiter": ";"}, OptionError, "^delimiter= says how to read a file of labels: say which with labels=$"),
-        ({"shard_size": 1000}, OptionError, "^shard_size= is for packs of several files: .pth"),
+        (
+            {"resize_mode": "crop"},
+            OptionError,
+            "^resize_mode= applies only if images are resized: pass the size with resize=$",
+        ),
+        ({"upscale": True}, OptionError, "^upscale=True applies only if images are resized"),
+        ({"delimiter": ";"}, OptionError, "^delimiter= applies only to a table: pass the table with labels=$"),
+        ({"shard_size": 1000}, OptionError, "^shard_size= applies only to formats with several files: .pth"),
         (
             {"parts": 2, "report": "x.jsonl"},
             OptionError,
-            "^report= is for packs without parts; `packer info --json` lists",
+            "^report= cannot be combined with parts=; `packer info --json` lists",
         ),
         ({"codec": "keep", "resize": 8}, OptionError, "cannot be resized"),
         ({"codec": "png", "tiles": True}, OptionError, "codec='png' has none"),
         ({"resize": 0}, OptionError, "resize is 1 or more, not 0"),
         ({"resize": "256"}, OptionTypeError, "resize is a whole number, not '256'"),
         ({"limit": True}, OptionTypeError, "limit is a whole number, not True"),
-        ({"quality": 101, "codec": "jpeg"}, OptionError, "quality is 1 to 100, not 101"),
+        ({"quality": 101, "codec": "jpeg"}, OptionError, "quality must be 1 to 100, not 101"),
         ({"resize": 8, "resize_mode": "fit"}, OptionError, "the mode must be one of"),
         ({"codec": "gif"}, OptionError, "codec is one of"),
-        ({"audit": "deep"}, OptionError, "audit is one of structure, decode, not 'deep'"),
+        ({"audit": "deep"}, OptionError, "audit must be one of structure, decode, not 'deep'"),
         ({"exif": "turn"}, OptionError, "exif is one of"),
-        ({"on_error": "ignore"}, OptionError, "on_error is 'fail' or 'skip'"),
+        ({"on_error": "ignore"}, OptionError, "on_error must be 'fail' or 'skip'"),
         (
             {"format": "zip"},
             OptionError,
-            "format is one of lmdb, hdf5, pth, wds, tfrecord, rec, mds, caffe, n5, parquet, not 'zip'",
+            "format must be one of lmdb, hdf5, pth, wds, tfrecord, rec, mds, caffe, n5, parquet, not 'zip'",
         ),
-        ({"max_pixels": 10**9}, OptionError, "max_pixels is 1 to 178956970"),
-        ({"labels": "l.csv", "delimiter": ";;"}, OptionError, "delimiter is one character, not ';;'"),
-        ({"labels": "l.csv", "delimiter": 7}, OptionTypeError, "delimiter is text, not 7"),
-        ({"workers": 0}, OptionError, "workers is 1 or more"),
+        ({"max_pixels": 10**9}, OptionError, "max_pixels must be 1 to 178956970"),
+        ({"labels": "l.csv", "delimiter": ";;"}, OptionError, "delimiter must be one character, not ';;'"),
+        ({"labels": "l.csv", "delimiter": 7}, OptionTypeError, "delimiter must be text, not 7"),
+        ({"workers": 0}, OptionError, "workers must be 1 or more"),
         ({"parts": 1.5}, OptionTypeError, "parts is a whole number, not 1.5"),
     ],
 )
@@ -200,14 +204,14 @@ def test_convert_refuses_what_makes_no_sense(
 def test_convert_refuses_what_does_not_fit_the_source(tree: Path, table: Path, tmp_path: Path) -> None:
     pack = tmp_path / "pack.lmdb"
     packer.convert(tree, pack, limit=2)
-    with pytest.raises(OptionError, match=r"^labels= is for a directory of images"):
+    with pytest.raises(OptionError, match=r"^labels= applies only to a directory of images"):
         packer.convert(pack, tmp_path / "x.lmdb", labels=table)
-    with pytest.raises(DestinationError, match=r"exists already\. Choose another name, or say overwrite=True"):
+    with pytest.raises(DestinationError, match=r"exists already\. Choose another name, or pass overwrite=True"):
         packer.convert(tree, pack)
     with pytest.raises(DestinationError, match="the suffix determines the format"):
         packer.convert(tree, tmp_path / "x.zip")
     shutil.copytree(tree, tmp_path / "splits" / "train")
-    with pytest.raises(SourceError, match=r"holds splits(?s:.*)\n  packer convert .* --split all\n"):
+    with pytest.raises(SourceError, match=r"contains splits(?s:.*)\n  packer convert .* --split all\n"):
         packer.convert(tmp_path / "splits", tmp_path / "x.lmdb")
     with pytest.raises(TypeError, match="packs is a sequence of paths"):
         packer.merge(str(pack), tmp_path / "x.lmdb")
@@ -219,13 +223,13 @@ def test_convert_refuses_what_does_not_fit_the_source(tree: Path, table: Path, t
 def test_merge_judges_options_as_convert_does(photo_tree: Path, tmp_path: Path) -> None:
     pack, out = tmp_path / "pack.lmdb", tmp_path / "out.lmdb"
     packer.convert(photo_tree, pack, limit=2)
-    with pytest.raises(OptionError, match=r"^shard_size= is for"):
+    with pytest.raises(OptionError, match=r"^shard_size= applies only to"):
         packer.convert(photo_tree, out, shard_size=5000)
-    with pytest.raises(OptionError, match=r"^shard_size= is for"):
+    with pytest.raises(OptionError, match=r"^shard_size= applies only to"):
         packer.merge([pack], out, shard_size=5000)
     with pytest.raises(ValueError, match=r"^classes is 'same' or 'union', not 'x'$"):
         packer.merge([pack], out, classes="x")
-    with pytest.raises(TypeError, match="workers is a whole number, not 'x'"):
+    with pytest.raises(TypeError, match="workers must be a whole number, not 'x'"):
         packer.merge([pack], out, workers="x")  # type: ignore[arg-type]
     assert os.listdir(tmp_path) == ["pack.lmdb"]
 

@@ -40,7 +40,7 @@ def test_what_the_commands_say_of_an_index(tree: Path, tmp_path: Path) -> None:
     assert [answer.returncode for answer in answers] == [0] * 11, [answer.stderr for answer in answers]
     size = sum(file.stat().st_size for file in tree.rglob("*.jpg"))
     made, info, verified, _, info_quick, verified_quick, warmed, _, _, *digests = (a.stdout for a in answers)
-    assert "6 samples, 2 classes, read where they lie" in made
+    assert "6 samples, 2 classes, read from their own files" in made
     assert f"6 samples, 2 classes, {size / 1000:.1f} kB ({size / 6000:.1f} kB a sample)" in info
     assert f"in 6 files below {tree}" in info
     assert "with checksums" in info
@@ -70,13 +70,13 @@ def test_what_is_not_done_with_an_index_is_refused_in_a_line(tree: Path, tmp_pat
     index = tmp_path / "x.index"
     shards = bag(tmp_path / "x.bag", [file.read_bytes() for file in tree.rglob("*.jpg")])
     refused = {
-        ("append", index, tree): "Index all images again",
+        ("append", index, tree): "Make a new index of all images",
         ("verify", index, "--repair", tree): "packer does not change the files that an index lists",
-        ("index", index, tmp_path / "y.index"): "is a pack already",
+        ("index", index, tmp_path / "y.index"): "is already a pack",
         ("index", tree, index): "--overwrite",
         ("index", tree, tmp_path / "y.lmdb"): "ends in .index",
         ("index", index, "--base", tmp_path): "has no class_00/0000.jpg",
-        ("index", index, tmp_path / "y.index", "--base", tree): "leave OUT.index out",
+        ("index", index, tmp_path / "y.index", "--base", tree): "leave out OUT.index",
         ("index", index): "OUT.index is missing",
         ("scan", index, tmp_path / "list.csv"): "is a pack",
         ("scan", shards, tmp_path / "list.csv"): "packer index SRC OUT.index",

@@ -85,7 +85,7 @@ def test_names_that_coincide_get_prefixes(alike: list[Path], tmp_path: Path) -> 
         [["merge", *alike, both], ["merge", *alike, both, *(word for name in prefixes for word in ("--prefix", name))]]
     )
     assert refused.returncode == 1
-    assert "Put a name before those of each pack, in their order: --prefix one --prefix 'other one'" in refused.stderr
+    assert "Pass a prefix for each pack, in their order: --prefix one --prefix 'other one'" in refused.stderr
     assert made.returncode == 0
     packer.merge(alike, again, prefixes=prefixes)
     assert digest(again) == digest(both)
@@ -117,7 +117,7 @@ def test_the_names_that_are_proposed_for_packs_of_one_name_differ(
 
 @pytest.mark.parametrize("prefixes", [["a", 3], [b"a", "b"], ["a", None], [1, 2, 3], 5, b"ab", "ab"])
 def test_prefixes_that_are_no_texts(alike: list[Path], tmp_path: Path, prefixes: Any) -> None:
-    with pytest.raises(TypeError, match=r"^prefixes (are strings|is a sequence of strings), "):
+    with pytest.raises(TypeError, match=r"^prefixes must be (strings|a sequence of strings), "):
         packer.merge(alike, tmp_path / "both.lmdb", prefixes=prefixes)
     assert not (tmp_path / "both.lmdb").exists()
 

@@ -113,10 +113,10 @@ def test_what_makes_no_sense(tree: Path, tmp_path: Path) -> None:
         [["scan", tree, tree / "x.scan"], ["scan", tree, tmp_path / "no" / "x.scan"], ["scan", tree, tmp_path / "x"]]
     )
     assert [result.returncode for result in results] == [1, 1, 0]
-    assert "lies inside of" in results[0].stderr
+    assert "is inside" in results[0].stderr
     assert not (tree / "x.scan").exists()
     labelled = packer("convert", tmp_path / "x", out, "--labels", tmp_path / "any.csv")
-    assert (labelled.returncode, "--labels is for a directory of images" in labelled.stderr) == (2, True)
+    assert (labelled.returncode, "--labels applies only to a directory of images" in labelled.stderr) == (2, True)
     (tmp_path / "x").unlink()
     assert os.listdir(tmp_path) == []
 
@@ -174,7 +174,7 @@ def test_files_that_were_left_out_are_said(tree: Path, tmp_path: Path) -> None:
     )
     assert [result.returncode for result in results] == [1, 3, 3, 1, 3, 1, 3, 0, 0, 3, 3, 1]
     assert "class_01/bad.jpg" in results[0].stderr
-    assert "--on-error skip, and the same command continues" in results[0].stderr
+    assert "--on-error skip, and run the same command to continue" in results[0].stderr
     assert results[2].stdout == f"{out}: done already, 1 x left out\n"
     assert "--on-error was skip and is fail" in results[5].stderr
     for number in (1, 8, 9, 10):

@@ -23,8 +23,8 @@ MASK = "--field mask=../beside/{stem}.png"
 CSV = "--labels {root}/l.csv --column "
 JSONL = "--labels {root}/l.jsonl --column "
 PARQUET = "--labels {root}/l.parquet --column "
-FILE = r"Correct the file, or say --on-error skip, and the same command continues\. "
-CELL = r"Correct the cell, or name another kind with --column\.( To leave out .*)?$"
+FILE = r"Correct the file, or pass --on-error skip, and run the same command to continue\. "
+CELL = r"Correct the cell, or pass another kind with --column\.( To leave out .*)?$"
 
 
 def nothing(root: Path) -> None:
@@ -97,16 +97,16 @@ CASES: dict[str, tuple[str, Prepare, str]] = {
     "no placeholder": (
         "--field mask=../m/{stam}.png",
         nothing,
-        r"\{stam\}, which is no placeholder. These are \{path\}",
+        r"\{stam\}, which is not a placeholder\. Placeholders are \{path\}",
     ),
     "no directory": (
         "--field mask=../m/{stem}.png",
         nothing,
-        "leads to no file .* The first image is a/0.png.*correct it",
+        "finds no file .* For the first image, a/0.png.*correct it",
     ),
     "reserved": ("--field size=../beside/{stem}.txt", nothing, "cannot have the name 'size'"),
     "reserved column": (CSV + "width:int32", csv("width", "1", "2", "3"), "'NAME=COLUMN:KIND' gives another name"),
-    "no file": (MASK, other(nothing), r"a/1.png \(.*beside/1.png\). Add what is missing, or pass --on-missing null"),
+    "no file": (MASK, other(nothing), r"a/1.png \(.*beside/1.png\)\. Add the missing ones, or pass --on-missing null"),
     "a directory": (
         MASK,
         other(Path.mkdir),
@@ -117,27 +117,27 @@ CASES: dict[str, tuple[str, Prepare, str]] = {
     "size of a mask": (
         MASK,
         other(lambda path: Image.new("L", (7, 6)).save(path)),
-        f"a/1.png: field 'mask': the mask has 7 x 6 pixels, and its image has 8 x 6. {FILE}",
+        f"a/1.png: field 'mask': the mask has 7 x 6 pixels, but its image has 8 x 6. {FILE}",
     ),
     "lossy mask": (
         MASK,
         other(lambda path: Image.new("L", (8, 6)).save(path, "JPEG")),
-        f"a/1.png: field 'mask': a mask is never lossy, and this one is JPEG: save it as PNG. {FILE}",
+        f"a/1.png: field 'mask': the mask is a JPEG, but masks must be stored without loss: save it as PNG. {FILE}",
     ),
     "text file": (
         "--field caption=../beside/{stem}.txt",
         every(".txt", b"x", b"caf\xe9", b"y"),
-        f"a/1.png: field 'caption': ../beside/1.txt: the bytes are no UTF-8: byte 3. {FILE}",
+        f"a/1.png: field 'caption': ../beside/1.txt: the bytes are not UTF-8: byte 3. {FILE}",
     ),
     "JSON file": (
         "--field info=../beside/{stem}.json",
         every(".json", b"{}", b"{", b"{}"),
-        f"a/1.png: field 'info': ../beside/1.json: it is no JSON: .* at character 2. {FILE}",
+        f"a/1.png: field 'info': ../beside/1.json: it is not JSON: .* at character 2. {FILE}",
     ),
     "NaN in a JSON file": (
         "--field info=../beside/{stem}.json",
         every(".json", b"{}", b"[NaN]", b"{}"),
-        f"a/1.png: field 'info': ../beside/1.json: NaN is no number of JSON; .* {FILE}",
+        f"a/1.png: field 'info': ../beside/1.json: NaN is not a JSON number; .* {FILE}",
     ),
     "deep JSON file": (
         "--field info=../beside/{stem}.json",
@@ -152,7 +152,7 @@ CASES: dict[str, tuple[str, Prepare, str]] = {
     "column": (
         CSV + "age:int8",
         csv("old", "1", "2", "3"),
-        "l.csv: no column 'age'. It has .*'old'.* 'NAME=COLUMN:KIND'",
+        "l.csv: no column 'age'. It has .*'old'.* NAME=COLUMN:KIND",
     ),
     "box of three": (
         JSONL + "b:boxes",
@@ -167,10 +167,10 @@ CASES: dict[str, tuple[str, Prepare, str]] = {
     "Latin-1": (
         CSV + "caption:text",
         csv("caption", "x", "café", "z", encoding="latin-1"),
-        "l.csv, line 3: column 'caption': the text is no UTF-8. Save the file as UTF-8.",
+        "l.csv, line 3: column 'caption': the text is not UTF-8. Save the file as UTF-8.",
     ),
     "NaN": (CSV + "age:float32", csv("age", "1", "nan", "2"), f"line 3: column 'age': NaN .*null.*{CELL}"),
-    "NaN in jsonl": (JSONL + "age:float32", jsonl("age", "1", "NaN", "2"), "l.jsonl, line 2: NaN is no number of JSON"),
+    "NaN in jsonl": (JSONL + "age:float32", jsonl("age", "1", "NaN", "2"), "l.jsonl, line 2: NaN is not a JSON number"),
     "NaN as a label": (
         "--labels {root}/l.csv --label-type float",
         lambda root: (root / "l.csv").write_text("path,label\na/0.png,1\na/1.png,nan\n"),
@@ -179,29 +179,29 @@ CASES: dict[str, tuple[str, Prepare, str]] = {
     "no JSON": (
         CSV + "m:json",
         csv("m", "1", "{", "2"),
-        f"line 3: column 'm': it is no JSON: .* at character 2. {CELL}",
+        f"line 3: column 'm': it is not JSON: .* at character 2. {CELL}",
     ),
     "id": (
         JSONL + "kind:class",
         jsonl("kind", "1", str(2**70), "2"),
-        f"line 2: column 'kind': {2**70} is no id: .*{CELL}",
+        f"line 2: column 'kind': {2**70} is not an id: .*{CELL}",
     ),
     "ids": (
         JSONL + "kind:labels",
         jsonl("kind", "[1]", f"[0, {2**63}]", "[]"),
-        f"line 2: .*{2**63} is no id: .*{CELL}",
+        f"line 2: .*{2**63} is not an id: .*{CELL}",
     ),
     "digits": (JSONL + "n:int64", jsonl("n", "1", "9" * 5000, "2"), "line 2: a number has too many digits"),
     "nested": (PARQUET + "n:float32", parquet({"x": n} for n in range(3)), f"l.parquet, row 1: column 'n': .*{CELL}"),
     "twice": (
         CSV + "n:int8",
         csv("n", "1", "2", "3", more="a/1.png,a,4"),
-        "l.csv, line 5: a/1.png is named twice: line 3 names it too. Leave one of the rows out.",
+        "l.csv, line 5: a/1.png is named twice, also in line 3. Remove one of the rows.",
     ),
     "no image": (
         CSV + "n:int8",
         csv("n", "1", "2", "3", "4"),
-        "a/3.png: cannot be read: .*, which line 5 of the labels",
+        "a/3.png: cannot be read: .*, named in line 5 of the labels",
     ),
     "empty": (
         CSV + "n:int8",
@@ -211,9 +211,9 @@ CASES: dict[str, tuple[str, Prepare, str]] = {
     "empty jsonl": (
         JSONL + "n:int8",
         lambda root: (root / "l.jsonl").touch(),
-        "l.jsonl: the file is empty. Each line is",
+        "l.jsonl: the file is empty. Each line must be",
     ),
-    "no rows": (CSV + "n:int8", csv("n"), "l.csv: no rows in it. Each row names an image."),
+    "no rows": (CSV + "n:int8", csv("n"), "l.csv: no rows in it. Each row must name an image."),
     "table in a loop": (
         CSV + "n:int8",
         lambda root: (root / "l.csv").symlink_to("l.csv"),
@@ -222,14 +222,14 @@ CASES: dict[str, tuple[str, Prepare, str]] = {
     "no row": (
         "",
         metadata({"file_name": "a/0.png", "n": 1}),
-        "a/1.png, a/2.png. Add what is missing, or pass --on-missing null",
+        "a/1.png, a/2.png. Add the missing ones, or pass --on-missing null",
     ),
     "objects of three": (
         "",
         metadata(objects(0, [0, 0, 1])),
         "metadata.jsonl, line 1: column 'objects.bbox': .*no boxes",
     ),
-    "one name": (f"{MASK} {MASK}", nothing, "two fields have one name: mask. Give each a name of its own."),
+    "one name": (f"{MASK} {MASK}", nothing, "two fields have the same name: mask. Give each field a different name."),
 }
 
 
@@ -262,7 +262,7 @@ def test_one_line_names_what_is_wrong_where_and_what_to_do(
     assert status in (1, 2), message
     assert re.search(CASES[name][2], line), line
     left = {path.name for path in root.iterdir() if path.name.startswith("x.")}
-    assert left == ({"x.lmdb.partial"} if "the same command continues" in line else set())
+    assert left == ({"x.lmdb.partial"} if "run the same command to continue" in line else set())
 
 
 def test_after_the_file_is_corrected_the_same_command_continues(refused: dict[str, tuple[Path, int, str]]) -> None:

@@ -16,7 +16,7 @@ import pytest
 from tests.command import packer_many
 from tests.samples import noise
 
-_EXISTS = "exists already. Choose another name, or say --overwrite."
+_EXISTS = "exists already. Choose another name, or pass --overwrite."
 
 DONE: dict[str, tuple[list[str], str, str, str]] = {
     "convert --split": (
