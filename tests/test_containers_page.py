@@ -67,7 +67,7 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
     for line, result in zip(lines, packer_many(lines), strict=True):
         assert result.returncode == 0, (line, result.stderr)
         if line[0] == "index":
-            assert "read where they lie" in result.stdout
+            assert "read from their own files" in result.stdout
 
 
 def test_what_is_compared_stands_in_the_table() -> None:

@@ -120,7 +120,7 @@ class Catalog:
     def locate(self, index: int) -> tuple[int, int]:
         """Return the number of a sample's pack, and the sample's row in it; IndexError if there is no such sample."""
         if not 0 <= index < len(self):
-            raise IndexError(f"there is no sample {index}: there are {len(self)}, counted from 0")
+            raise IndexError(f"there is no sample {index}: there are {len(self)} samples, counted from 0")
         pack = int(np.searchsorted(self._ends, index, side="right"))
         self.readers[pack].require_table()
         return pack, index - self.begin(pack)
@@ -166,7 +166,9 @@ class Catalog:
             return f"{label:g}" if isinstance(label, float) else str(label)
         if label == UNLABELED:
             return ""
-        return legible(self.classes[label]) if 0 <= label < len(self.classes) else f"class {label}, which there is not"
+        return (
+            legible(self.classes[label]) if 0 <= label < len(self.classes) else f"class {label}, which does not exist"
+        )
 
     @functools.cached_property
     def class_counts(self) -> list[int]:
@@ -351,7 +353,9 @@ def find_duplicates(catalog: Catalog) -> Duplicates:
     """
     catalog.require_tables()
     if not all(reader.has_checksums for reader in catalog.readers):
-        return Duplicates([], 0, "An index without checksums does not tell; `packer index` makes one that has them.")
+        return Duplicates(
+            [], 0, "An index without checksums cannot show duplicates; `packer index` makes an index with checksums."
+        )
     checksums = np.concatenate([image_checksums(reader.table) for reader in catalog.readers])
     order = np.lexsort((checksums, catalog.column("size")))[::-1]
     sizes, checksums = catalog.column("size")[order], checksums[order]

@@ -78,9 +78,9 @@ class Query:
 
     def __post_init__(self) -> None:
         if self.measure not in ("", *MEASURES):
-            raise OptionError(f"a range is of {', '.join(MEASURES)}, not of {self.measure!r}")
+            raise OptionError(f"a range must be of {', '.join(MEASURES)}, not of {self.measure!r}")
         if self.order not in ORDERS:
-            raise OptionError(f"an order is one of {', '.join(ORDERS[1:])}, not {self.order!r}")
+            raise OptionError(f"an order must be one of {', '.join(ORDERS[1:])}, not {self.order!r}")
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,9 @@ class Finder:
     def _field(self, name: str) -> Field:
         known = self._catalog.categories
         if name not in known:
-            raise OptionError(f"{name!r} is no field with classes. These are: {', '.join(known) or 'none'}")
+            raise OptionError(
+                f"{name!r} is not a field with classes. Fields with classes: {', '.join(known) or 'none'}"
+            )
         return known[name]
 
     def _indexes(self, query: Query) -> list[Postings]:

@@ -101,11 +101,11 @@ def _histogram_of_labels(catalog: Catalog, labels: Numbers) -> Histogram:
     step = -(-classes // _MOST_CLASSES)
     edges = np.arange(0, classes + step, step, dtype=np.float64)
     names = tuple(catalog.classes) if step == 1 else ()
-    title = "Images per class" if step == 1 else f"Images per class, {step} classes a bar"
+    title = "Images per class" if step == 1 else f"Images per class, {step} classes per bar"
     return Histogram(
         "label",
         title,
-        "" if names else "number of the class",
+        "" if names else "class id",
         edges.tolist(),
         np.histogram(labels, edges)[0].tolist(),
         False,
@@ -181,10 +181,10 @@ def require_plot(path: str | os.PathLike[str]) -> None:
     target = Path(path)
     suffix = target.suffix.lower()
     if suffix not in PICTURES:
-        raise OptionError(f"{printable(target)}: a plot is a file such as plot.svg or plot.png")
+        raise OptionError(f"{printable(target)}: the plot must be a file such as plot.svg or plot.png")
     if suffix == ".png" and importlib.util.find_spec("matplotlib") is None:
         raise MissingDependencyError(
-            f"a plot as PNG needs matplotlib: {pip_install('plot')}. A plot as .svg needs nothing"
+            f"a plot as PNG needs matplotlib: {pip_install('plot')}. A plot as .svg needs no other package"
         )
     require_output(target, "picture", PICTURES[suffix])
 

@@ -137,7 +137,7 @@ def mask_picture(catalog: Catalog, index: int, name: str, side: int) -> bytes:
         height, width = int(reader.table.height[row]), int(reader.table.width[row])
         return _coloured(_painted(field.decode(reader.value(row, name)) or [], height, width, side))
     if field.kind != "mask":
-        raise ValueError(f"{name} is no mask")
+        raise ValueError(f"{name} is not a mask")
     pixels = decode_unchanged(_encoded(reader, row, index, name), exif=reader.manifest.exif)
     return _coloured(_ids(_fewer(pixels, side)))
 
@@ -149,7 +149,7 @@ def further_image(catalog: Catalog, index: int, name: str, side: int) -> bytes:
     """
     reader, row, field = _field_of(catalog, index, name)
     if field.kind != "image":
-        raise ValueError(f"{name} is no image")
+        raise ValueError(f"{name} is not an image")
     blob, exif = _encoded(reader, row, index, name), reader.manifest.exif
     if {DEEP, CLIPPED} & set(inspect(blob).findings):
         return encode(_levels(_fewer(decode_as(blob, "unchanged", exif=exif), side)), "jpeg", _LAYER_QUALITY)
@@ -339,13 +339,13 @@ def _described(field: Field, value: Any, objects: Mapping[int, _Objects], shape:
     if isinstance(value, Exception):
         return entry | {"error": str(value)}
     if isinstance(value, _Large):
-        return entry | picture | {"text": in_units(value.size) + ("" if picture else ", too much to be shown here")}
+        return entry | picture | {"text": in_units(value.size) + ("" if picture else ", too large to show here")}
     if isinstance(value, bytes):
         return entry | picture | {"text": in_units(len(value))}
     if kind.is_spatial:
         drawn = value[:_MOST_SHAPES]
         shapes = _segmented(drawn, shape) if isinstance(drawn, list) else {field.kind: _near(drawn)}
-        more = f", of which {_MOST_SHAPES} are drawn" if len(value) > _MOST_SHAPES else ""
+        more = f", of which the first {_MOST_SHAPES} are drawn" if len(value) > _MOST_SHAPES else ""
         classes = objects.get(len(value), _Objects([], []))
         return entry | shapes | {"text": f"{len(value)}{more}"} | classes._asdict()
     return entry | {"text": _words(field, value)}
@@ -374,7 +374,7 @@ def _problem(segmentation: Any, shape: tuple[int, int]) -> str | None:
     """Return the reason why a segmentation cannot be drawn over an image of this height and width."""
     problem = segmentation_problem(segmentation)
     if problem is None and isinstance(segmentation, dict) and segmentation["size"] != list(shape):
-        return f"its size is {segmentation['size']}, and the image's is {list(shape)}"
+        return f"its size is {segmentation['size']}, but the image's is {list(shape)}"
     return problem
 
 

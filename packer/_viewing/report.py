@@ -184,7 +184,7 @@ def _duplicates(catalog: Catalog, pictures: Pictures) -> Iterator[str]:
     found = find_duplicates(catalog)
     yield "<h2>Duplicates</h2>"
     if found.reason or not found.candidates:
-        yield f"<p>{safe(found.reason or 'No image is there twice.')}</p>"
+        yield f"<p>{safe(found.reason or 'No duplicates: every image is different.')}</p>"
         return
     yield f"<p>Groups of samples that have the same checksum and size: {found.candidates:,}.</p>"
     yield _more(len(found.groups), 20)

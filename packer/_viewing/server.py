@@ -297,7 +297,7 @@ def _query(parameters: Parameters) -> Query:
 def _number(parameters: Parameters, name: str, default: int = 0) -> int:
     number = int(parameters.get(name) or default)
     if number < 0:
-        raise ValueError(f"{name} is 0 or more, not {number}")
+        raise ValueError(f"{name} must be 0 or more, not {number}")
     return number
 
 
@@ -390,8 +390,8 @@ class Server(ThreadingHTTPServer):
         try:
             super().__init__((_LOOPBACK, port), _Handler)
         except OSError as error:
-            why = f"port {port} of {_LOOPBACK} cannot be had: {error.strerror}"
-            raise DestinationError(f"{why}. Without --port any free one is taken") from error
+            why = f"port {port} of {_LOOPBACK} is not available: {error.strerror}"
+            raise DestinationError(f"{why}. Without --port packer uses any free port") from error
 
     def server_bind(self) -> None:
         """Bind the socket, without asking a name server for the name of this machine."""
@@ -454,7 +454,7 @@ class Server(ThreadingHTTPServer):
         """Count a request as running during the ``with`` block; PackerError if the server is closing."""
         with self._changed:
             if self._is_closing:
-                raise PackerError("the viewer ends")
+                raise PackerError("the viewer is closing")
             self._running += 1
         try:
             yield
@@ -497,11 +497,11 @@ class _Handler(BaseHTTPRequestHandler):
             return HTTPStatus.BAD_REQUEST, _message(error)
         secret, _, what = parts.path.removeprefix("/").partition("/")
         if self._host_is_ours() and not what and self.server.opens(secret, self.client_address):
-            return HTTPStatus.SEE_OTHER, _message("The page is elsewhere")
+            return HTTPStatus.SEE_OTHER, _message("The page has another address")
         if not self._host_is_ours() or not _same(secret, self.server.secret):
             self.close_connection = True
             return HTTPStatus.FORBIDDEN, _message(
-                "This address is no address of packer's viewer: take the one it printed"
+                "This is not an address of packer's viewer: use the address that it printed"
             )
         self.server.welcome(self.connection)
         self.connection.settimeout(_IDLE)
@@ -516,7 +516,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _call_endpoint(self, name: str, parameters: dict[str, str]) -> tuple[HTTPStatus, Payload]:
         if name not in self.server.routes:
-            return HTTPStatus.NOT_FOUND, _message("There is no such question")
+            return HTTPStatus.NOT_FOUND, _message("There is no such request")
         try:
             with self.server.running_request():
                 self.server.catalog.require_tables()

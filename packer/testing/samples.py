@@ -281,4 +281,4 @@ def flip(path: Path, wanted: bytes, at: int = 0) -> None:
             found = True
             start = data.find(wanted, start + len(wanted))
         file.write_bytes(data)
-    assert found, "the bytes are not in the pack as they are"
+    assert found, "the bytes are not in the pack unchanged"

@@ -35,7 +35,7 @@ class MemoryWriter(Writer):
         if len(written):
             self._number = _number_of(path)
             if len(_blobs[self._number]) < end:
-                raise DestinationError(f"{path}: shorter than its journal says. Start again with --fresh.")
+                raise DestinationError(f"{path}: the file is shorter than its journal says. Start over with --fresh.")
         else:
             self._number = next(_numbers)
             _blobs[self._number] = bytearray()

@@ -96,7 +96,7 @@ def test_a_dataset_and_a_staged_copy(tree: Path, tmp_path: Path, format: str) ->
 @layouts
 def test_what_these_packs_refuse(tree: Path, tmp_path: Path, format: str) -> None:
     path = tmp_path / f"pack{LAYOUTS[format]}"
-    with pytest.raises(OptionError, match=f"which other tools cannot read: {LAYOUTS[format]} has no parts"):
+    with pytest.raises(OptionError, match=f"which other tools cannot read as {LAYOUTS[format]} has no parts"):
         packer.convert(tree, path, parts=2)
     packer.convert(tree, path)
     with pytest.raises(DestinationError, match=r"in the layout of another tool cannot .* open_dataset\(\[a, b\]\)"):
@@ -117,7 +117,9 @@ def test_the_size_of_shards(tree: Path, tmp_path: Path, format: str) -> None:
 
 @pytest.mark.parametrize("format", ["rec", "caffe"])
 def test_a_pack_of_one_file_has_no_shards(tree: Path, tmp_path: Path, format: str) -> None:
-    with pytest.raises(OptionError, match=r"for packs of several files: \.pth, \.wds, \.tfrecord, \.mds"):
+    with pytest.raises(
+        OptionError, match=r"applies only to formats with several files: \.pth, \.wds, \.tfrecord, \.mds"
+    ):
         packer.convert(tree, tmp_path / f"pack{LAYOUTS[format]}", shard_size=20_000)
 
 

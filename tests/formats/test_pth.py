@@ -309,7 +309,7 @@ def test_a_zip_of_many_members_is_refused_before_they_are_listed(tmp_path: Path)
     with zipfile.ZipFile(path / "table.pth", "a") as archive:
         for number in range(3000):
             archive.writestr(f"table/data/{number + 100}", b"")
-    with pytest.raises(CorruptPackError, match="bytes of structure are more than a pack has"):
+    with pytest.raises(CorruptPackError, match="bytes of metadata are more than a pack can have here"):
         open_pack(path)
 
 

@@ -134,7 +134,7 @@ print(found.means)
     values, means = run.stdout.splitlines()
     name, version, file = values.split()
     assert (name, version) == ("pillow", __import__("turbojpeg").__version__)
-    assert "JPEGs that packer's own decoder leaves go to Pillow" in means or "JPEGs go to Pillow" in means
-    assert f"PyTurboJPEG, which decodes on request, has {file}" in means
+    assert "JPEGs that packer's own decoder does not support go to Pillow" in means or "JPEGs go to Pillow" in means
+    assert f"PyTurboJPEG, which decodes on request, uses {file}" in means
     if sys.platform == "linux":
         assert "libturbojpeg" in Path(file).name

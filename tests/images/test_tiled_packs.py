@@ -134,7 +134,7 @@ def test_what_nobody_decodes_keeps_its_bytes(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("codec", ["png", "webp", "raw"])
 def test_tiles_are_of_jpegs(codec: str) -> None:
-    with pytest.raises(ValueError, match="makes parts of JPEGs"):
+    with pytest.raises(ValueError, match="applies only to JPEGs"):
         Recipe(codec, tiles=True)
 
 
@@ -173,7 +173,7 @@ def test_what_the_commands_say(tree: Path, tmp_path: Path) -> None:
     assert f"{tiled / count:.1%} of the samples are tiled JPEGs" in info
     assert json.loads(packer("info", "--json", tmp_path / "x.lmdb").stdout)["tiled"] == tiled
     result = packer("export", tmp_path / "x.lmdb", tmp_path / "out")
-    assert f"{tiled} of them are tiled JPEGs, which have the originals' pixels and not their bytes" in result.stdout
+    assert f"{tiled} of them are tiled JPEGs, with the pixels of the original files, but other bytes" in result.stdout
     plain = packer("convert", tree, tmp_path / "y.lmdb", "--no-tiles")
     assert "tiled" not in plain.stdout + packer("info", tmp_path / "y.lmdb").stdout
 
@@ -210,7 +210,7 @@ def test_a_pack_without_jpegs_is_not_tiled(tree: Path, tmp_path: Path, codec: st
     source, tiled = pack_source(tmp_path / "x.lmdb"), Recipe(tiles=True)
     job = Partition(tmp_path / "y.lmdb", 2, tiled, "lmdb")
     for attempt in (lambda: convert(source, job.destination, recipe=tiled), lambda: job.begin(lambda: source, {})):
-        with pytest.raises(SourceError, match=f"its samples are {codec}, and tiles are parts of JPEGs"):
+        with pytest.raises(SourceError, match=f"its samples are {codec}, but only JPEGs can have tiles"):
             attempt()
     convert(source, tmp_path / "z.lmdb", recipe=Recipe("jpeg", tiles=True))
 

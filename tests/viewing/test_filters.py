@@ -109,7 +109,7 @@ def test_samples_are_found_by_categories(pack: Path, samples: Samples) -> None:
     assert found(pack, categories=(("object", ""),)) == [number for number in range(COUNT) if number % 4 == 0]
     both = set(in_weather(samples, 0)) & set(with_object(samples, 1))
     assert found(pack, categories=(("weather", "sunny"), ("object", "dog"))) == sorted(both)
-    with pytest.raises(packer.OptionError, match="'caption' is no field with classes"):
+    with pytest.raises(packer.OptionError, match="'caption' is not a field with classes"):
         found(pack, categories=(("caption", "x"),))
 
 

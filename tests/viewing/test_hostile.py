@@ -192,7 +192,7 @@ def test_values_and_names_are_not_sent_whole_however_large_they_are(tmp_path: Pa
     name = "cat\x00\u202egpj." + "n" * 65_000
     catalog = pack_of(tmp_path, [{"name": name, **values}], fields, classes=[huge])
     said = described(catalog)
-    assert said["about"]["text"] == "5.0 MB, too much to be shown here"
+    assert said["about"]["text"] == "5.0 MB, too large to show here"
     assert said["boxes"]["text"] == "3000, of which 2000 are drawn"
     assert len(said["boxes"]["labels"]) == 2000
     assert max(map(len, said["boxes"]["labels"])) < 1100

@@ -62,7 +62,7 @@ def test_orders_are_orders(catalog: Catalog) -> None:
     assert np.all(np.diff(size[found(catalog, order="fewest bytes")]) >= 0)
     for order in ORDERS:
         assert len(found(catalog, order=order)) == COUNT
-    with pytest.raises(packer.OptionError, match="an order is one of"):
+    with pytest.raises(packer.OptionError, match="an order must be one of"):
         Query(order="by heart")
     with pytest.raises(packer.OptionError, match="nowhere"):
         found(catalog, condition="nowhere > 3")
@@ -116,7 +116,7 @@ def test_fields_are_described_and_masks_coloured(catalog: Catalog) -> None:
     assert mask.shape == (60, 80, 4)
     assert set(np.unique(mask[..., 3])) == {0, 255}
     assert (mask[10:30, 10:30, 3] == 255).all()
-    with pytest.raises(ValueError, match="is no mask"):
+    with pytest.raises(ValueError, match="is not a mask"):
         mask_picture(catalog, 4, "boxes", 100)
 
 

@@ -113,7 +113,7 @@ def test_questions_that_make_no_sense_are_answered_in_a_sentence(server: Server)
         ("found?class=x", 400, "invalid literal"),
         ("sheet?start=-5", 400, "0 or more"),
         ("sample?index=999", 404, "there is no sample 999"),
-        ("sheet?start=" + "9" * 30 + "&order=by+heart", 400, "an order is one of"),
+        ("sheet?start=" + "9" * 30 + "&order=by+heart", 400, "an order must be one of"),
         ("field?index=1&name=nothing&as=mask", 400, "no field nothing"),
         ("crops?index=1&size=0", 400, ""),
     ]:
@@ -296,7 +296,7 @@ def test_ctrl_c_ends_it_in_order_while_pictures_are_made(pack: Path, tmp_path: P
 
 def test_a_port_that_is_taken_is_refused_and_another_viewer_takes_another(server: Server, pack: Path) -> None:
     catalog = open_catalog([pack])
-    with pytest.raises(packer.DestinationError, match=f"port {server.server_port} of 127.0.0.1 cannot be had"):
+    with pytest.raises(packer.DestinationError, match=f"port {server.server_port} of 127.0.0.1 is not available"):
         Server(catalog, server.server_port)
     with Server(catalog) as other:
         assert other.server_port != server.server_port

@@ -74,9 +74,9 @@ def test_many_viewers_close_the_oldest(pack: Path) -> None:
 def test_wrong_arguments_leave_nothing_open(pack: Path, tmp_path: Path) -> None:
     with pytest.raises(packer.PackNotFoundError):
         packer.view(tmp_path / "missing.lmdb")
-    with pytest.raises(packer.OptionError, match="port is 1 or more"):
+    with pytest.raises(packer.OptionError, match="port must be 1 or more"):
         packer.view(pack, port=0)
-    with packer.view(pack, browser=False) as viewer, pytest.raises(packer.DestinationError, match="cannot be had"):
+    with packer.view(pack, browser=False) as viewer, pytest.raises(packer.DestinationError, match="is not available"):
         packer.view(pack, port=int(viewer.url.split(":")[2].split("/")[0]), browser=False)
 
 
