@@ -161,7 +161,7 @@ class Collation:
                 raise UnevenError(
                     position,
                     f"{key!r} has the shape {shape}, but in the first sample of the batch {first}: pass the dataset a "
-                    "crop= of a fixed size; for arrays pass the Loader pad={{key!r}: ...}, with a length, or with "
+                    f"crop= of a fixed size; for arrays pass the Loader pad={{{key!r}: ...}}, with a length, or with "
                     "None to get lists",
                 )
         return torch.stack([tensor.as_subclass(torch.Tensor) for tensor in _of_one_dtype(tensors)])
@@ -201,7 +201,7 @@ class Collation:
                 raise UnevenError(
                     position,
                     f"it has no {key!r}, and a tensor cannot contain missing values: open the dataset with "
-                    "fill={{key!r}: ...}, which replaces them, or leave out such samples",
+                    f"fill={{{key!r}: ...}}, which replaces them, or leave out such samples",
                 )
 
 

@@ -186,7 +186,7 @@ def test_parts_and_several_packs_are_read_as_one(pack: Path, tmp_path: Path) -> 
     ]
     assert batches[0]["mask"].shape == (4, 1, 16, 20)
     assert torch.equal(batches[0]["image"][0], one[3]["image"])
-    with pytest.raises(ValueError, match=r"the same fields= of the same kinds, but one has .*, and mask"):
+    with pytest.raises(ValueError, match=r"the same fields= of the same kinds, but one has .*, and another has mask"):
         Loader(ConcatDataset([one, open_dataset(pack, fields=("mask",))]), 4)
     with pytest.raises(ValueError, match="image and label"):
         Loader(ConcatDataset([one, open_dataset(pack)]), 4)

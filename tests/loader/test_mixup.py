@@ -260,7 +260,7 @@ def test_what_cannot_be_mixed_or_transformed_is_refused(pack: Path) -> None:
     for transform in (v2.MixUp(num_classes=3), v2.RandomChoice([JITTER, v2.CutMix(num_classes=3)])):
         with pytest.raises(TypeError, match=r"pass mix=packer\.augment\.(MixUp|CutMix)\("):
             Loader(opened(pack), 8, batch_transform=transform)
-    with pytest.raises(ValueError, match="images and labels"):
+    with pytest.raises(ValueError, match="a batch of images and a tensor of labels"):
         next(iter(Loader(opened(pack, target_transform=str), 8, **NORMALISED, mix=MIX)))
 
 
