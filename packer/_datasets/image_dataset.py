@@ -576,7 +576,7 @@ def items_of(dataset: ImageDataset) -> PackItems:
 def _require_threads(threads: object) -> None:
     """Raise TypeError or ValueError if a number of threads is not a whole number of 1 or more."""
     if threads is None:  # `require_count` accepts None, which for other options means the default
-        raise OptionTypeError("threads is a whole number, not None")
+        raise OptionTypeError("threads must be a whole number, not None")
     require_count("threads", threads)
 
 

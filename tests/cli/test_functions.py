@@ -171,14 +171,14 @@ def test_repair_is_the_command(tree: Path, tmp_path: Path) -> None:
         ),
         ({"codec": "keep", "resize": 8}, OptionError, "cannot be resized"),
         ({"codec": "png", "tiles": True}, OptionError, "codec='png' has none"),
-        ({"resize": 0}, OptionError, "resize is 1 or more, not 0"),
-        ({"resize": "256"}, OptionTypeError, "resize is a whole number, not '256'"),
-        ({"limit": True}, OptionTypeError, "limit is a whole number, not True"),
+        ({"resize": 0}, OptionError, "resize must be 1 or more, not 0"),
+        ({"resize": "256"}, OptionTypeError, "resize must be a whole number, not '256'"),
+        ({"limit": True}, OptionTypeError, "limit must be a whole number, not True"),
         ({"quality": 101, "codec": "jpeg"}, OptionError, "quality must be 1 to 100, not 101"),
         ({"resize": 8, "resize_mode": "fit"}, OptionError, "the mode must be one of"),
-        ({"codec": "gif"}, OptionError, "codec is one of"),
+        ({"codec": "gif"}, OptionError, "codec must be one of"),
         ({"audit": "deep"}, OptionError, "audit must be one of structure, decode, not 'deep'"),
-        ({"exif": "turn"}, OptionError, "exif is one of"),
+        ({"exif": "turn"}, OptionError, "exif must be one of"),
         ({"on_error": "ignore"}, OptionError, "on_error must be 'fail' or 'skip'"),
         (
             {"format": "zip"},
@@ -189,7 +189,7 @@ def test_repair_is_the_command(tree: Path, tmp_path: Path) -> None:
         ({"labels": "l.csv", "delimiter": ";;"}, OptionError, "delimiter must be one character, not ';;'"),
         ({"labels": "l.csv", "delimiter": 7}, OptionTypeError, "delimiter must be text, not 7"),
         ({"workers": 0}, OptionError, "workers must be 1 or more"),
-        ({"parts": 1.5}, OptionTypeError, "parts is a whole number, not 1.5"),
+        ({"parts": 1.5}, OptionTypeError, "parts must be a whole number, not 1.5"),
     ],
 )
 def test_convert_refuses_what_makes_no_sense(

@@ -445,9 +445,9 @@ def test_threads(name: str, packs: Packs, photo_tree: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "value", "message"),
     [
-        ("threads", 0, "threads is 1 or more, not 0"),
-        ("threads", 1.5, "threads is a whole number, not 1.5"),
-        ("threads", None, "threads is a whole number, not None"),
+        ("threads", 0, "threads must be 1 or more, not 0"),
+        ("threads", 1.5, "threads must be a whole number, not 1.5"),
+        ("threads", None, "threads must be a whole number, not None"),
         ("seed", "7", "seed must be an integer, not '7'"),
         ("seed", 0.5, "seed must be an integer, not 0.5"),
     ],

@@ -389,7 +389,7 @@ def test_bad_arguments(pack: Path) -> None:
         with pytest.raises(ValueError, match=f"{count} means.* 3 channels"):
             Loader(dataset, 4, normalize=([0.5] * count, [0.5] * count))
     for name in ("batch_size", "threads", "prefetch", "processes"):
-        with pytest.raises(TypeError, match=f"^{name} is a whole number, not 2.5"):
+        with pytest.raises(TypeError, match=f"^{name} must be a whole number, not 2.5"):
             Loader(dataset, **{"batch_size": 4, name: 2.5})
     with pytest.raises(ValueError, match="sampler"):
         Loader(dataset, 4, shuffle=True, seed=0, sampler=SequentialSampler(52))

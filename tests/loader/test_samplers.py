@@ -211,9 +211,9 @@ def test_bad_settings_are_refused() -> None:
             ShuffleSampler(10, **settings)
     with pytest.raises(ValueError, match="block"):
         BlockShuffleSampler(10, block=0)
-    with pytest.raises(TypeError, match=r"^window is a whole number"):
+    with pytest.raises(TypeError, match=r"^window must be a whole number"):
         BlockShuffleSampler(10, window=2.5)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"^length is a whole number"):
+    with pytest.raises(TypeError, match=r"^length must be a whole number"):
         ShuffleSampler(10.5)  # type: ignore[arg-type]
 
 
