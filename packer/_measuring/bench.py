@@ -517,9 +517,8 @@ def _require_images(tree: Path) -> None:
     walk, root = Walk(tree, ImageRule()), printable(tree)
     if not any(walk.images_below(folder) for folder in class_directories(tree)):
         raise SourceError(
-            f"{root}: bench measures images in class directories, {root}/CLASS/IMAGE, but there are none. Convert "
-            f"other images to a pack and measure the pack: `packer convert {shlex.quote(root)} "
-            f"OUT.lmdb`{files_to_name(tree)}"
+            f"{root}: no images in class directories, {root}/CLASS/IMAGE, which bench measures. Convert other images "
+            f"to a pack and measure the pack: `packer convert {shlex.quote(root)} OUT.lmdb`{files_to_name(tree)}"
         )
 
 

@@ -209,7 +209,7 @@ def unfit(pack: Path) -> dict[str, tuple[Callable[[], Any], str]]:
     whole = transforms.Compose([transforms.Resize((16, 16)), transforms.ToTensor()])
     return {
         "another dataset": (lambda: DataLoader([(1, 2)] * 9, 4), "list is not one of packer's"),
-        "own items": (lambda: DataLoader(Own(pack, fused, fuse=True), 4), "Own has a __getitem__ of its own"),
+        "own items": (lambda: DataLoader(Own(pack, fused, fuse=True), 4), "Own overrides __getitem__"),
         "fields": (lambda: DataLoader(open_dataset(pack, fields=["label", "name"]), 4), "the items have fields"),
         "collate": (lambda: DataLoader(opened(pack, fused), 4, collate_fn=_doubled), "collate_fn="),
         "no batches": (lambda: DataLoader(opened(pack, fused), None), "batch_size=None"),

@@ -207,7 +207,7 @@ def test_block_shuffle_stays_inside_a_window() -> None:
 
 def test_bad_settings_are_refused() -> None:
     for settings in ({"rank": 3, "world": 3}, {"uneven": "maybe"}):
-        with pytest.raises(ValueError, match="is"):
+        with pytest.raises(ValueError, match="must be"):
             ShuffleSampler(10, **settings)
     with pytest.raises(ValueError, match="block"):
         BlockShuffleSampler(10, block=0)

@@ -285,11 +285,11 @@ def test_a_subset_is_a_permutation_of_its_indices() -> None:
         ),
         (lambda: MixSampler({Path("a.lmdb"): 2}), TypeError, "opened datasets, not paths"),  # type: ignore[dict-item]
         (lambda: MixSampler({}), ValueError, "finite and above 0"),
-        (lambda: MixSampler({Numbers(3): -1}), ValueError, "number 0 is -1"),
+        (lambda: MixSampler({Numbers(3): -1}), ValueError, "weight 0 is -1"),
         (lambda: MixSampler({Numbers(3): 1, Numbers(0): 2}), ValueError, "dataset 1 has the weight 2, but no samples"),
         (lambda: MixSampler({Numbers(3): "much"}), TypeError, "numbers of 0 or more"),  # type: ignore[dict-item]
         (lambda: MixSampler({Numbers(3): 1}, 2.5), TypeError, "length must be a whole number"),  # type: ignore[arg-type]
-        (lambda: WeightedSampler([1, float("nan")]), ValueError, "number 1 is nan"),
+        (lambda: WeightedSampler([1, float("nan")]), ValueError, "weight 1 is nan"),
         (lambda: WeightedSampler([0, 0]), ValueError, "finite and above 0"),
         (lambda: WeightedSampler([[1, 2]]), TypeError, "in one dimension"),  # type: ignore[list-item]
         (lambda: WeightedSampler([1, 0, 2], replacement=False), ValueError, "at most 2 samples"),
