@@ -74,7 +74,7 @@ OF_SOURCES = {
     "--labels l.csv --extensions .gif": "--extensions applies only to directories",
     "--coco c.json --voc d": "pass only one of them",
     "--voc d --yolo d.yaml --masks": "pass only one of them",
-    "--key image=jpg": "--key is for containers",
+    "--key image=jpg": "--key applies only to containers",
 }
 """What `index` and `scan` refuse."""
 
@@ -99,8 +99,8 @@ NEEDS = {
         "--limit 5 --sample 5": "pass only one of them",
         "--where label==0": "--where selects samples of a pack",
         "--interpolation bicubic": "--resize",
-        "--quality 80": "--quality must be for jpeg and webp",
-        "--codec png --quality 80": "--quality must be for jpeg and webp",
+        "--quality 80": "--quality applies only to jpeg and webp",
+        "--codec png --quality 80": "--quality applies only to jpeg and webp",
         "--recode": "--recode encodes all files again, as jpeg, png, webp",
         "--to-8-bit clip": "--to-8-bit applies only to images that are encoded",
         "--codec keep --to-8-bit file": "--to-8-bit applies only to images that are encoded",
@@ -125,7 +125,7 @@ NEEDS = {
         "--coco c.json --labels l.csv": "--labels and --coco cannot be combined",
         "--yolo d.yaml --classes-from x.lmdb": "--classes-from and --yolo cannot be combined",
         "--masks": "pass --coco too",
-        "--key image=jpg": "--key is for containers",
+        "--key image=jpg": "--key applies only to containers",
         "--key image": "expected NAME=KEY",
     },
     "index": {

@@ -183,9 +183,9 @@ def test_samples_of_classes_that_the_given_pack_lacks_are_left_out(tmp_path: Pat
     assert [entry["name"] for entry in packer.info(tmp_path / "parts.lmdb").skipped] == ["owl/1.png"]
     solid(tmp_path / "owls" / "owl" / "1.png")
     packer.convert(tmp_path / "owls", tmp_path / "owls.lmdb")
-    with pytest.raises(SourceError, match=r"no image can be used: .*its class owl is none of the given classes"):
+    with pytest.raises(SourceError, match=r"no image can be used: .*its class owl is not one of the given classes"):
         packer.convert(tmp_path / "owls.lmdb", tmp_path / "out.lmdb", **options)
-    with pytest.raises(SourceError, match=r"no image can be used: .*its class owl is none of the given classes"):
+    with pytest.raises(SourceError, match=r"no image can be used: .*its class owl is not one of the given classes"):
         packer.convert(tmp_path / "owls", tmp_path / "out.lmdb", **options)
 
 
@@ -299,7 +299,7 @@ def test_a_row_outside_of_the_directories_of_classes_is_left_out(tree: Path, tmp
 def test_a_row_with_too_large_an_id_is_left_out(tree: Path, tmp_path: Path, kind: str) -> None:
     (tmp_path / "t.csv").write_text(f"path,kind\n0.png,3\n1.png,{2**63}\n2.png,{2**63 - 1}\n")
     options: dict[str, Any] = {"labels": tmp_path / "t.csv", "no_classes": True, "columns": {"kind": kind}}
-    with pytest.raises(SourceError, match=rf"line 3: column 'kind': {2**63} is no id.*on_error='skip'"):
+    with pytest.raises(SourceError, match=rf"line 3: column 'kind': {2**63} is not an id.*on_error='skip'"):
         packer.convert(tree, tmp_path / "out.lmdb", **options)
     packer.convert(tree, tmp_path / "out.lmdb", on_error="skip", **options)
     assert [entry["name"] for entry in packer.info(tmp_path / "out.lmdb").skipped] == ["1.png"]

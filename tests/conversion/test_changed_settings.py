@@ -46,9 +46,9 @@ def test_a_library_is_listed_where_it_is_the_cause() -> None:
     settings = conversion_settings("lmdb", {}, Recipe("jpeg"))
     other = {**settings, "versions": {**settings["versions"], "pillow": "1.0"}}
     assert setting_differences(other, settings) == [
-        f"pillow was version 1.0 and is version {settings['versions']['pillow']}"
+        f"pillow was version 1.0 and is now version {settings['versions']['pillow']}"
     ]
     without = {**settings, "versions": {"packer": settings["versions"]["packer"]}}
-    assert all(" was not used and is version " in line for line in setting_differences(without, settings))
+    assert all(" was not used and is now version " in line for line in setting_differences(without, settings))
     options = {**without, "recipe": Recipe("jpeg", exif="apply").settings()}
     assert list(map(recorded, setting_differences(options, settings))) == ["--exif was apply and is now ignore"]

@@ -83,7 +83,7 @@ def test_each_is_spoken_to_in_its_own_words(tmp_path: Path) -> None:
     for name in ("convert", "merge"):
         shown, wrong = packer_many([[name, pack, there], [name, pack, tmp_path / "y.h5", "--shard-size", "5"]])
         assert "pass --overwrite" in shown.stderr
-        assert "--shard-size is for" in wrong.stderr
+        assert "--shard-size applies only to" in wrong.stderr
 
 
 def test_messages_name_options_that_there_are() -> None:

@@ -188,7 +188,7 @@ def test_other_settings_are_refused(
         ),
         (
             lambda root: os.utime(root / "class_00" / "0001.jpg", ns=(5000, 5000)),
-            "and is 1970-01-01 00:00:00.000005 UTC)",
+            "and is now 1970-01-01 00:00:00.000005 UTC)",
         ),
         (lambda root: solid(root / "class_00" / "0001.jpg"), "1 image was changed: class_00/0001.jpg (its size was "),
         (lambda root: solid(root / "class_02" / "0007.jpg"), "1 image was changed: class_02/0007.jpg (its size was "),
