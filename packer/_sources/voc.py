@@ -277,7 +277,9 @@ def voc_source(
         stem = PurePosixPath(image).stem
         if len(images[stem]) > 1:
             both = " and ".join(map(printable, images[stem][:2]))
-            raise SourceError(f"{printable(root / folder)}: {both} would both have {printable(stem)}.xml. Rename one.")
+            raise SourceError(
+                f"{printable(root / folder)}: {both} have the same annotation file, {printable(stem)}.xml. Rename one."
+            )
         return read_annotation(annotations / f"{stem}.xml") if f"{stem}.xml" in present else None
 
     usable = bad.usable(names, annotation, printable(annotations))

@@ -63,10 +63,10 @@ def test_records_are_in_the_words_of_the_command_line(tmp_path: Path) -> None:
     """Whoever converts: the pack is the same, and commands show it."""
     solid(tmp_path / "tree" / "a" / "x.png")
     Image.fromarray(np.full((4, 4), 40_000, np.uint16)).save(tmp_path / "tree" / "a" / "y.png")
-    with pytest.raises(ImageError, match=r"say to_8_bit='clip' \(cut"):
+    with pytest.raises(ImageError, match=r"pass to_8_bit='clip' \(cut"):
         packer.convert(tmp_path / "tree", tmp_path / "x.lmdb", codec="png")
     summary = packer.convert(tmp_path / "tree", tmp_path / "y.lmdb", codec="png", on_error="skip")
-    assert "say --to-8-bit clip (cut" in summary.manifest.skipped[0]["reason"]
+    assert "pass --to-8-bit clip (cut" in summary.manifest.skipped[0]["reason"]
 
 
 def test_each_is_spoken_to_in_its_own_words(tmp_path: Path) -> None:
