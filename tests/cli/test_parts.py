@@ -176,10 +176,10 @@ def test_files_that_were_left_out_are_said(tree: Path, tmp_path: Path) -> None:
     assert "class_01/bad.jpg" in results[0].stderr
     assert "--on-error skip, and run the same command to continue" in results[0].stderr
     assert results[2].stdout == f"{out}: done already, 1 x left out\n"
-    assert "--on-error was skip and is fail" in results[5].stderr
+    assert "--on-error was skip and is now fail" in results[5].stderr
     for number in (1, 8, 9, 10):
         assert "1 x left out" in results[number].stdout
-    assert "a pack without parts" in results[11].stderr
+    assert "is a complete pack without parts" in results[11].stderr
     for path in (out, array):
         assert digest(path) == digest(plain)
         with open_pack(path) as reader:

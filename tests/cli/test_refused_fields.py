@@ -227,7 +227,7 @@ CASES: dict[str, tuple[str, Prepare, str]] = {
     "objects of three": (
         "",
         metadata(objects(0, [0, 0, 1])),
-        "metadata.jsonl, line 1: column 'objects.bbox': .*no boxes",
+        "metadata.jsonl, line 1: column 'objects.bbox': .*not boxes",
     ),
     "one name": (f"{MASK} {MASK}", nothing, "two fields have the same name: mask. Give each field a different name."),
 }

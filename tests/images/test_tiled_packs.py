@@ -210,7 +210,7 @@ def test_a_pack_without_jpegs_is_not_tiled(tree: Path, tmp_path: Path, codec: st
     source, tiled = pack_source(tmp_path / "x.lmdb"), Recipe(tiles=True)
     job = Partition(tmp_path / "y.lmdb", 2, tiled, "lmdb")
     for attempt in (lambda: convert(source, job.destination, recipe=tiled), lambda: job.begin(lambda: source, {})):
-        with pytest.raises(SourceError, match=f"its samples are {codec}, but only JPEGs can have tiles"):
+        with pytest.raises(SourceError, match=f"its samples are stored as {codec}, but only JPEGs can have tiles"):
             attempt()
     convert(source, tmp_path / "z.lmdb", recipe=Recipe("jpeg", tiles=True))
 

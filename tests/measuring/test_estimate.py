@@ -333,7 +333,7 @@ def test_what_convert_refuses_is_refused(photos: Path, tmp_path: Path) -> None:
         packer.estimate(photos, photos / "x.lmdb")
     with pytest.raises(OptionError, match="resize="):
         packer.estimate(photos, tmp_path / "x.lmdb", upscale=True)
-    with pytest.raises(OptionError, match="has no parts"):
+    with pytest.raises(OptionError, match="makes a directory of packs"):
         packer.estimate(photos, tmp_path / "x.wds", jobs=2)
     with pytest.raises(TypeError, match="no such argument"):
         packer.estimate(photos, tmp_path / "x.lmdb", nonsense=True)

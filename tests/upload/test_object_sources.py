@@ -203,7 +203,7 @@ def test_a_key_that_is_no_path_is_named_without_boto3(
     pytest.importorskip("obstore", reason="needs obstore")
     s3.put_object(Bucket=bucket, Key=key, Body=b"never read")
     monkeypatch.setitem(sys.modules, "boto3", None)
-    with pytest.raises(SourceError, match=r"the name of an object has an empty part, .*: tree/a/.*\. Rename it"):
+    with pytest.raises(SourceError, match=r"the name of an object has an empty part, .*: tree/a/.*\. Rename the"):
         packer.convert(f"s3://{bucket}/tree/", tmp_path / "a.lmdb")
 
 
