@@ -82,7 +82,7 @@ def test_pixels_are_read_where_they_lie(tmp_path: Path) -> None:
 
 def test_jpegs_and_pixels_in_one_file_are_converted_and_have_no_index(tmp_path: Path) -> None:
     path = beton(tmp_path / "x.beton", {"image": 2}, [{"image": JPEGS[0]}, {"image": PIXELS[0]}])
-    with pytest.raises(SourceError, match=r"some images are raw pixels and others are encoded.*: convert them"):
+    with pytest.raises(SourceError, match=r"some images are raw pixels and others are encoded.*: convert the images"):
         packer.index(path, tmp_path / "made.index")
     packer.convert(path, tmp_path / "made.lmdb")
     dataset = packer.open_dataset(tmp_path / "made.lmdb")

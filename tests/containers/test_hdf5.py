@@ -147,7 +147,7 @@ def test_samples_that_share_bytes_are_converted_and_have_no_index(tmp_path: Path
     data = bytearray(path.read_bytes())
     data[at + 16 : at + 32] = data[at : at + 16]  # where the first vector lies
     path.write_bytes(data)
-    with pytest.raises(SourceError, match=r"n1\.JPEG are another sample's, too, .* Convert it"):
+    with pytest.raises(SourceError, match=r"n1\.JPEG shares its bytes with another sample, .* Convert the source"):
         packer.index(path, tmp_path / "made.index", keys={"name": "filenames"})
     packer.convert(path, tmp_path / "made.lmdb", keys={"name": "filenames"})
     assert packer.verify(tmp_path / "made.lmdb") == []

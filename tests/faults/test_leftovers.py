@@ -62,7 +62,7 @@ def test_an_unfinished_conversion_of_another_version_is_refused(work: Path) -> N
     line = [sys.executable, "-c", OF_ANOTHER_VERSION, str(work / "tree"), str(path)]
     ended = subprocess.run(line, capture_output=True, text=True, check=False)
     assert "pack.lmdb.partial contains an unfinished conversion" in ended.stderr
-    assert f"packer was version {VERSION} and is version 0" in ended.stderr
+    assert f"packer was version {VERSION} and is now version 0" in ended.stderr
 
 
 @same_version
@@ -221,7 +221,7 @@ def test_a_list_is_read(work: Path) -> None:
 def test_a_list_of_images_that_are_elsewhere_is_refused(work: Path) -> None:
     listing = put("scan", work) / "tree.scan"
     (work / "tree").rename(work / "moved")
-    with pytest.raises(ImageChangedError, match=r"class_0/00\.bmp: .*is gone"):
+    with pytest.raises(ImageChangedError, match=r"class_0/00\.bmp: .*it was deleted"):
         packer.convert(listing, work / "pack.lmdb")
 
 

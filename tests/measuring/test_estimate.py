@@ -335,7 +335,7 @@ def test_what_convert_refuses_is_refused(photos: Path, tmp_path: Path) -> None:
         packer.estimate(photos, tmp_path / "x.lmdb", upscale=True)
     with pytest.raises(OptionError, match="makes a directory of packs"):
         packer.estimate(photos, tmp_path / "x.wds", jobs=2)
-    with pytest.raises(TypeError, match="no such argument"):
+    with pytest.raises(TypeError, match="estimate has no argument 'nonsense'"):
         packer.estimate(photos, tmp_path / "x.lmdb", nonsense=True)
     with pytest.raises(ValueError, match="a number above 0"):
         packer.estimate(photos, tmp_path / "x.lmdb", seconds=float("inf"))

@@ -97,7 +97,7 @@ def test_a_signed_url_is_tried_again(server: ObjectServer, kept: str) -> None:
 STAYING = {
     "403": (lambda h, a: h.refuse(403, "ExpiredToken"), "access is denied .403 ExpiredToken..*"),
     "401": (lambda h, a: h.refuse(401, "Unauthorized"), "access is denied"),
-    "404": (lambda h, a: h.refuse(404, "NoSuchKey"), "there is no such object"),
+    "404": (lambda h, a: h.refuse(404, "NoSuchKey"), "no such object"),
     "400": (lambda h, a: h.refuse(400, "BadRequest"), "the server refuses the request: 400"),
     "whole": (lambda h, a: h.give(a, whole=True), "sends only whole objects"),
     "503": (lambda h, a: h.refuse(503, "SlowDown"), "503 SlowDown.*PACKER_TIMEOUT"),
