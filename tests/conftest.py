@@ -177,6 +177,13 @@ def _quick_spawn() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def disk_tmp() -> Iterator[Path]:
+    """A directory in the system's directory for temporary files, for what is about a disk and its cache."""
+    with tempfile.TemporaryDirectory(prefix="packer-test-") as directory:
+        yield Path(directory)
+
+
 NUMBERED = 40
 """So many images are in `numbered_tree`."""
 

@@ -273,7 +273,7 @@ def _is_header(header: bytes, checksum: bytes) -> bool:
 
 
 def _number(field: bytes) -> int | None:
-    """Decode a number in a header: octal digits, or 11 bytes after a byte 128; None if the field has neither."""
+    """Decode a number in a header: octal digits, or the byte 128 and an 11-byte integer; None for anything else."""
     if field[0] & 0x80:
         return int.from_bytes(field[1:], "big") if field[0] == 0x80 else None
     digits = field.strip(b" \0")

@@ -215,7 +215,7 @@ class SourceOptions:
     suffix: str | None = _option(
         "text",
         "labels",
-        "Append this suffix to each path in --labels.  [default: the suffix of the only image file whose name matches the path]",
+        "Append this suffix to each path in --labels.  [default: for each path, the suffix of the image file with this name, if there is only one]",
         metavar=".JPG",
     )
     no_header: bool = _flag(
@@ -243,7 +243,7 @@ class SourceOptions:
     columns: Sequence[str] | Mapping[str, str] = _several(
         "fields",
         "NAME[=COLUMN]:KIND",
-        "Store a column of --labels as a field, such as caption:text, age:float32, split:class, tags:labels, box:boxes or mask=mask_path:mask. KIND may also be keypoints, json or array:float32.",
+        "Store a column of --labels as a field, such as caption:text, age:float32, split:class, tags:labels or box:boxes; mask=mask_path:mask stores the column mask_path as the field mask. KIND may also be keypoints, json or array:float32.",
     )
     on_missing: str | None = _option(
         "choice",
@@ -263,7 +263,7 @@ class SourceOptions:
     coco: Sequence[Path] = _several(
         "fields",
         "FILE.json",
-        "Read images and fields from COCO annotations: boxes, categories, segmentations, keypoints, captions. SRC is the directory to which the file_name entries are relative. If several files are about the same images, they are joined.",
+        "Read images and fields from COCO annotations: boxes, categories, segmentations, keypoints, captions. SRC is the directory to which the file_name entries are relative. If several FILEs describe the same images, their annotations are merged.",
         "path",
     )
     masks: bool = _flag(

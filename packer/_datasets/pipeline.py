@@ -462,7 +462,7 @@ def _fused(transform: Any, output: str) -> tuple[Crop | None, Lookup | None, Tra
 def _crop_of_all(
     transforms: Callable[..., Any], parts: Parts, output: str
 ) -> tuple[Crop | None, Callable[..., Any] | None]:
-    """Split a joint transform into its first crop and the rest, if packer's crop changes fields in the same way.
+    """Split a joint transform into its first crop and the rest, if packer's crop changes fields as torchvision's does.
 
     packer's crops remove boxes that torchvision's crops keep, and resize image fields differently from PIL images.
     """

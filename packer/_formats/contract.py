@@ -215,7 +215,7 @@ class PackAccess(abc.ABC):
         """Return `size` bytes at the `offset` of a row; CorruptPackError if the file does not have these bytes."""
 
     def stored(self) -> Table:
-        """Return the table with sizes as stored: pixels may be stored in grey, with fewer bytes than the table says."""
+        """Return a table with the sizes as stored. Grey pixels can take fewer bytes there than in `self.table`."""
         return self.table
 
     def _locate(self, offset: Ints, size: Ints) -> Locations:

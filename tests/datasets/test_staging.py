@@ -566,7 +566,8 @@ def keeper(pack: Path) -> Iterator[Program]:
 
 
 @locks_memory
-def test_processes_share_what_the_last_one_frees(pack: Path) -> None:
+def test_processes_share_what_the_last_one_frees(pack: Path, disk_tmp: Path) -> None:
+    pack = Path(shutil.move(pack, disk_tmp))
     drop(pack)
     if resident(pack):
         pytest.skip("needs a file system that drops pages when asked (TMPDIR=... sets another than a RAM disk)")

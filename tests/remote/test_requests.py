@@ -171,7 +171,7 @@ class Reader:
         return self._process.stdout.readline().rstrip()
 
     def close(self) -> None:
-        self._process.__exit__()
+        self._process.__exit__(None, None, None)
 
 
 @pytest.fixture(scope="module")

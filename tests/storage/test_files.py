@@ -36,8 +36,8 @@ def test_parts_of_all_lengths_are_written_one_after_the_other(
     assert (tmp_path / "file").read_bytes() == 2 * b"".join(parts)
 
 
-def test_what_is_not_to_be_cached_is_the_same_file_and_leaves_the_cache(tmp_path: Path) -> None:
-    path = tmp_path / "file"
+def test_what_is_not_to_be_cached_is_the_same_file_and_leaves_the_cache(disk_tmp: Path) -> None:
+    path = disk_tmp / "file"
     with open(path, "wb") as file:
         if write_uncached(file.fileno(), [b"some"]) is None:
             pytest.skip("this system or its file system keeps in its cache what is written")

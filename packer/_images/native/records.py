@@ -44,7 +44,7 @@ class DecodeTasks:
     Attributes
     ----------
     at, operations_at, places_at, sums_at : int
-        The addresses of the arrays below, for C.
+        The addresses of this object's arrays, for C.
     """
 
     def __init__(self, count: int, views: int, operations: int) -> None:
