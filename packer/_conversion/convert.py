@@ -330,7 +330,7 @@ def _append(batch: Batch, writer: Writer, record: ConversionRecord, fields: Sequ
 def _complete(
     format: str, source: Source, made_of: Provenance, record: ConversionRecord, writer: Writer
 ) -> tuple[Manifest, int]:
-    """Complete the pack with its table and manifest; return the manifest, and the bytes of the samples."""
+    """Complete the pack with its table and manifest; return the manifest and the samples' total size."""
     table = record.rows.build()
     described, account = dict(made_of.source), made_of.account
     if described.get("sha256") == "":  # for a stream of samples

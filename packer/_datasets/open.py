@@ -229,12 +229,12 @@ def _require_images(source: Source) -> None:
 
 
 def _is_of(index: Path, source: Source | None, container: Container | None, options: InPlaceOptions) -> bool:
-    """Tell whether an index lists exactly these images with unchanged files; otherwise it may be replaced.
+    """Tell whether an index lists exactly these images with unchanged files; if not, the caller may replace it.
 
     Raises
     ------
     SourceError
-        If the path is not an index, or is the index of other files.
+        If the path is not an index, or is an index of another directory, which the caller must not replace.
     """
     try:
         reader = open_pack(index)

@@ -89,7 +89,7 @@ class Pipeline:
 
     @cached_property
     def interleaved(self) -> bool:
-        """Whether each crop is drawn just before its image is transformed, because transforms may draw too."""
+        """Whether each crop is chosen at random just before its transform, which can use the same random generator."""
         random = self.transforms is not None or pointwise(self.transform)[1] is not None
         return self.randoms > 0 and random
 

@@ -339,7 +339,7 @@ class LMDBReader(FileReader):
 
     @classmethod
     def shows_mark(cls, place: Place) -> bool:
-        """Tell whether packer wrote a file, which may be damaged.
+        """Tell whether packer wrote a file, even if the file is damaged.
 
         If the pack does not open, the manifest's key is searched near the end, because a truncated file has no tree.
         """
