@@ -273,7 +273,7 @@ def test_what_binds_stronger(text: str, same: str) -> None:
         ("ok < true", 4, "have no order"),
         ("kind == -1", 9, "kind is null"),
         ("mask == 3", 1, "only with `is null`"),
-        ("'a' == 'b'", 5, "no column"),
+        ("'a' == 'b'", 5, "one side must be a column"),
         ("3 is null", 1, "expected a column, not a value"),
         ("true", 1, "expected a column, not a value"),
         ("age in []", 9, "a number, a text or a boolean"),

@@ -156,8 +156,8 @@ def _require_new_pack(request: ConversionRequest) -> None:
     require_writable(request.dst)
     if request.overwrite:
         raise click.UsageError(
-            "--overwrite cannot replace a pack with parts at a URL, because other programs may be reading it: delete "
-            "the pack first, or choose another name"
+            "with --parts, --overwrite cannot replace a pack at a URL, because other programs may be reading it: "
+            "delete the pack first, or choose another name"
         )
 
 
@@ -433,8 +433,8 @@ def _targets(src: Path, dst: Path, splits: tuple[str, ...]) -> list[tuple[Path, 
         return [(src, dst)]
     if not os.path.isdir(src) and named_paths(src):
         raise click.UsageError(
-            f"--split requires a directory of splits, but {printable(src)} is a pattern or a list of files: convert "
-            "the files of each split to a pack of its own, all but the first with --classes-from FIRST_PACK"
+            f"--split requires a directory of splits, but {printable(src)} names files: convert the files of each "
+            "split to a pack of its own, all but the first with --classes-from FIRST_PACK"
         )
     found = split_directories(src)
     flat = sorted(set(class_directories(src)) - set(found))

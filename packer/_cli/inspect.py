@@ -126,7 +126,7 @@ def verify_command(
       packer verify train.lmdb --repair imagenet/train
     """
     if quick and (with_digest or source is not None):
-        raise click.UsageError("--digest and --repair read every sample, but --quick reads none: pass only one of them")
+        raise click.UsageError("--digest and --repair read every sample, but --quick reads none: leave out --quick")
     if library is not None and source is not None:
         raise click.UsageError("--with cannot be combined with --repair: repair the pack first")
     try:

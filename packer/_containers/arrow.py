@@ -366,7 +366,7 @@ class ArrowFile:
             raise damaged(
                 self._file,
                 at,
-                f"a message has {size} bytes of metadata, which extend beyond the file: it was cut short",
+                f"a message has {size} bytes of metadata, too many: the file was cut short or is damaged",
             )
         return self._file.read(at + 8, size), at + 8 + size
 

@@ -153,7 +153,7 @@ def _opened(request: ConversionRequest, pack: Path, whole: Manifest) -> Source:
             f"{shown} has no class {_joined(new)}, and append cannot add classes. Convert {printable(request.src)} to "
             f"a pack OTHER, and then merge both into a new pack: `packer merge {shown} OTHER NEW --classes union`"
         ) from None
-    remedy = "append cannot add classes to a field: convert all images again, with all classes, to a new pack."
+    remedy = "Classes cannot be added to a field: convert all images again, with all classes, to a new pack."
     source = with_given_classes(source, whole.fields, pack, request.bad_samples(), request.labels, remedy=remedy)
     would = provenance(source, request.recipe)
     differences = setting_differences(
@@ -235,8 +235,8 @@ def _part(request: ConversionRequest, source: Source, progress: Callable[[Conver
         return request.convert(source, progress)
     if os.path.islink(path) or not looks_like_pack(path) or not _is_made(path, source, request):
         raise DestinationError(
-            f"{printable(path)}: contains an unfinished part of other images. Run the command for these images again "
-            f"first, or pass {option('fresh', True)} to delete this part."
+            f"{printable(path)}: contains an unfinished part of other images. Append those other images first, or pass "
+            f"{option('fresh', True)} to delete this part."
         )
     remove(WorkspacePaths(path).directory)
     with open_pack(path) as reader:

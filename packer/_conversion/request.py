@@ -161,7 +161,9 @@ _OF_FILES = {
 
 _OPTIONS = dict(options_of(SourceOptions, ImageOptions, OutputOptions))
 
-_NO_FIELDS = f"{option('on_missing')} applies only to fields: add fields with {option('fields')} or {option('columns')}"
+_NO_FIELDS = (
+    f"{option('on_missing')} has no effect without fields: add them with {option('fields')} or {option('columns')}"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -428,9 +430,8 @@ class SourceRequest(SourceOptions):
         listed = is_listing(self.src)
         refused = next(self.given(_OF_FILES), None)
         if refused is not None and (listed or looks_like_pack(self.src)):
-            kind = "containers of other tools" if refused == "keys" else "a directory of images"
-            own = f"{printable(self.src)} already determines the {_OF_FILES[refused]}"
-            raise OptionError(f"{self.mention(refused)} applies only to {kind}: {own}")
+            own = f"which already determines the {_OF_FILES[refused]}"
+            raise OptionError(f"{self.mention(refused)} cannot be used with {printable(self.src)}, {own}")
         if self.where is not None and (listed or not looks_like_pack(self.src)):
             raise OptionError(
                 f"{option('where')} selects samples of a pack, but {printable(self.src)} is not a pack: convert it, "

@@ -285,7 +285,7 @@ class StreamSample:
         except TypeError:
             of_numbers = isinstance(label, (float, np.floating))
             kind = "Numbers need label_type='float'" if of_numbers else "Labels are class ids or class names"
-            raise self._no_label(f" {short(label)} is not a class. {kind}; other values must be fields") from None
+            raise self._no_label(f" {short(label)} is not a class. {kind}; store other values with fields=") from None
         if number != UNLABELED:
             self._require_classes(f"{number} is a class id")
         if not UNLABELED <= number < len(classes):

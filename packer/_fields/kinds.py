@@ -212,7 +212,7 @@ def _numbers(value: Any, shape: Sequence[int | None], what: str) -> npt.NDArray[
 def _boxes(value: Any) -> bytes:
     boxes = _numbers(value, (None, 4), "boxes, (K, 4): x y x y in pixels")
     if (boxes[:, 2:] < boxes[:, :2]).any():
-        raise ValueError("a box ends before it begins: boxes are x y x y: left, top, right, bottom")
+        raise ValueError("a box ends before it begins: boxes are x y x y (left, top, right, bottom)")
     return boxes.tobytes()
 
 

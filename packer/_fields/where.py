@@ -141,7 +141,7 @@ class Comparison(ConditionNode):
                 return self._with_column(column, self.right.column(columns))
             return self._with_literal(self.left, column, self.sign, self.right)
         if isinstance(self.right, Literal):
-            raise ExpressionError("this compares two values, but no column", self.at)
+            raise ExpressionError("this compares two values; one side must be a column", self.at)
         return self._with_literal(
             self.right, self.right.column(columns), _MIRRORED.get(self.sign, self.sign), self.left
         )

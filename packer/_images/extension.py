@@ -81,6 +81,6 @@ def _not_loaded(failure: ImportError) -> Shortcoming:
             f"{shlex.quote(str(root))}, which needs a C compiler and Python's headers)",
         )
     return Shortcoming(
-        "not compiled, because the installation found no C compiler or no Python headers",
+        "not compiled, which needs a C compiler and Python's headers during installation",
         f"Install both (on Debian: gcc, python3-dev) and reinstall packer; or install {_WHEEL}",
     )

@@ -154,7 +154,7 @@ def read_recipe(path: str | os.PathLike[str] | None) -> TrainingRecipe:
     found = {name: getattr(module, name, None) for name in ("loader", "transform", "crop")}
     if all(value is None for value in found.values()):
         raise OptionError(
-            f"{printable(path)} a recipe must define loader(path, threads), transform or crop, but this file defines "
+            f"{printable(path)}: a recipe must define loader(path, threads), transform or crop, but this file defines "
             "none of them"
         )
     for name in ("loader", "transform"):

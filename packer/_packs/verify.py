@@ -299,7 +299,10 @@ def _wrong(field: Field, columns: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArr
         wrong |= (missing == 0) & (values > 1)
     elif values.dtype.kind == "f":
         wrong |= (missing == 0) & np.isnan(values)
-    return wrong, f"its row in the table has {{0}} and {{1}}, which is neither a {field.dtype} nor a missing value"
+    return (
+        wrong,
+        f"its row in the table has {{0}} and {{1}}, which are neither a value of {field.dtype} nor a missing value",
+    )
 
 
 def _check_samples(

@@ -186,7 +186,7 @@ class ContainerSource(Source):
         for doubt in self.doubts:
             where = f"{printable(self.root / doubt['name'])}: {doubt['reason']}"
             raise SourceError(
-                f"{where}. Download it again; or convert the rest, and list what is missing: "
+                f"{where}. Download it again; or convert its other samples, and list it as left out: "
                 f"{option('on_error', 'skip')}"
             )
 

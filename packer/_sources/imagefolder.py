@@ -449,7 +449,7 @@ def _annotations(root: Path, folders: Iterable[str]) -> str:
         if ".json" in suffixes:
             file = next(file for file in files if file.lower().endswith(".json"))
             images = next((root / name for name in subdirectories(root) if name in file), root)
-            return _converted(images, f"the COCO annotations in {folder}", "coco", root / folder / file)
+            return _converted(images, f"annotations such as COCO's in {folder}", "coco", root / folder / file)
     return ""
 
 

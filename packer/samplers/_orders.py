@@ -74,7 +74,7 @@ class OrderSampler(Sampler[int], abc.ABC):
         self.begun = False
         self._rank, self._world = rank, world
         if not 0 <= self.rank < self.world:
-            raise OptionError(f"rank must be 0 to {self.world - 1}, not {self.rank}")
+            raise OptionError(f"rank must be 0 or more and below world={self.world}, not {self.rank}")
         if uneven not in ("pad", "keep", "drop"):
             raise OptionError(f"uneven must be 'pad', 'keep' or 'drop', not {uneven!r}")
 

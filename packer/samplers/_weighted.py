@@ -240,8 +240,8 @@ class MixSampler(_Grouped):
         if mine != theirs and sorted(mine) == sorted(theirs):
             order = ", ".join(str(mine.index(one)) for one in theirs)
             raise OptionError(
-                f"the weights are in another order than the datasets, which are {order}. Pass them in the order of "
-                "dataset.datasets"
+                f"the weights list the datasets in another order than the dataset, which has the order {order}. "
+                "Pass them in the order of dataset.datasets"
             )
         lengths = [len(dataset) for dataset in datasets]
         mine = self._lengths.tolist()

@@ -204,7 +204,7 @@ def test_convert_refuses_what_makes_no_sense(
 def test_convert_refuses_what_does_not_fit_the_source(tree: Path, table: Path, tmp_path: Path) -> None:
     pack = tmp_path / "pack.lmdb"
     packer.convert(tree, pack, limit=2)
-    with pytest.raises(OptionError, match=r"^labels= applies only to a directory of images"):
+    with pytest.raises(OptionError, match=r"^labels= cannot be used with .*, which already determines the"):
         packer.convert(pack, tmp_path / "x.lmdb", labels=table)
     with pytest.raises(DestinationError, match=r"exists already\. Choose another name, or pass overwrite=True"):
         packer.convert(tree, pack)

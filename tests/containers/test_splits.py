@@ -91,5 +91,5 @@ def test_splits_of_files_are_named_where_directories_are_wanted(tmp_path: Path) 
         [["convert", src, tmp_path / "x.lmdb", "--split", "all"] for src in (tmp_path / "*.bag", tmp_path)]
     )
     assert (all_files.returncode, directory.returncode) == (2, 2)
-    assert "is a pattern or a list of files: convert the files of each split to a pack of its own" in all_files.stderr
+    assert "names files: convert the files of each split to a pack of its own" in all_files.stderr
     assert f"name them: '{tmp_path}/train-*.bag', '{tmp_path}/val-0.bag'" in directory.stderr

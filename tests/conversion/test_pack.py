@@ -138,7 +138,7 @@ def test_labels_without_classes_name_the_arguments_that_take_them(tmp_path: Path
         ("cow", ["cat", "dog"], r"add it to classes=\["),
         (0.5, ["cat", "dog"], "label_type='float'"),
         (0.5, None, "label_type='float'"),
-        ([1, 2], ["cat", "dog"], "other values must be fields"),
+        ([1, 2], ["cat", "dog"], "store other values with fields="),
     ],
 )
 def test_a_label_that_is_no_class_names_the_way_on(

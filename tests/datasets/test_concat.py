@@ -329,7 +329,7 @@ def test_datasets_are_mixed_in_the_order_in_which_they_were_opened(packs: list[P
     Loader(united(packs), 4, sampler=order)  # others that are as long
     for dataset in (united(packs[::-1]), both):
         first, second, third = dataset.datasets
-        with pytest.raises(ValueError, match=r"which are 1, 0, 2\. Pass them in"):
+        with pytest.raises(ValueError, match=r"has the order 1, 0, 2\. Pass them in"):
             Loader(dataset, 4, sampler=MixSampler({second: 1, first: 2, third: 3}))
     assert list(pickle.loads(pickle.dumps(order))) == list(order)
 

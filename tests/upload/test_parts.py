@@ -273,7 +273,7 @@ def test_what_was_uploaded_stays_when_commands_are_repeated(
 
 def test_what_does_not_fit_a_url_is_refused_in_a_line(s3: Any, bucket: str, photo_tree: Path) -> None:
     refused = {
-        ("--parts", "2", "--part", "0", "--overwrite"): "--overwrite cannot replace a pack with parts at a URL",
+        ("--parts", "2", "--part", "0", "--overwrite"): "with --parts, --overwrite cannot replace a pack at a URL",
         ("--parts", "2", "--part", "0", "--fresh"): "delete all below DST/ and DST.partial/ before the job",
         ("--parts", "2", "--split", "all"): "--parts is for one split",
         ("--part", "0"): "are for --parts: pass the number of parts",

@@ -346,7 +346,7 @@ def _again(url: str, secret_id: str, settings: RemoteSettings) -> RemotePlace:
         secret_url = os.environ.get(_URL_OF + secret_id)
         if secret_url is None:
             raise RemoteError(
-                f"{url}: the signature of the URL is not pickled, so this process cannot open it: open the URL in "
+                f"{url}: a pickle does not contain the signature of the URL: pass the URL itself to open_dataset in "
                 "this process"
             )
         url = secret_url

@@ -69,7 +69,7 @@ _NO_UPLOAD = ("NoSuchUpload", "NoSuchKey", "404")
 _REMEDIES = {
     "NoSuchBucket": "no such bucket. Make it first, or check AWS_ENDPOINT_URL.",
     "AccessDenied": "access is denied. You need permission to get, put, list and delete objects, and to abort uploads.",
-    "InvalidAccessKeyId": "the store does not know the key. Check AWS_PROFILE, AWS_ACCESS_KEY_ID and AWS_ENDPOINT_URL.",
+    "InvalidAccessKeyId": "unknown access key. Check AWS_PROFILE, AWS_ACCESS_KEY_ID and AWS_ENDPOINT_URL.",
     "SignatureDoesNotMatch": "the signature does not match. Check AWS_PROFILE and AWS_SECRET_ACCESS_KEY.",
     "ExpiredToken": "the credentials have expired. Renew them, and run the same command to continue.",
     "BadDigest": "the store repeatedly received other bytes than were sent. Check the network and the memory.",
