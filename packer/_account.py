@@ -165,7 +165,7 @@ class Account:
         why = recorded(why)
         item = self._items.setdefault((fate, what, why, chosen), AccountItem(fate, what, why, chosen=chosen))
         item.count += number
-        item.names += listed[: max(0, REPORTED - len(item.names))]
+        item.names += map(_storable, listed[: max(0, REPORTED - len(item.names))])
 
     def left_out(self, what: str, why: str, names: Iterable[str] = (), **more: Any) -> None:
         """Add things that will not be in the pack; see `add`."""
@@ -287,6 +287,15 @@ class Account:
         self.add(fate, texts[1], texts[2], entry["names"], count=count, chosen=entry.get("chosen") is True)
 
 
+def _storable(name: str) -> str:
+    """Return a name that a manifest can store: in JSON, an escape can stand for half of a character."""
+    try:
+        encode_name(name)
+    except UnicodeEncodeError:
+        return name.encode("utf-8", "backslashreplace").decode()
+    return name
+
+
 class BadSamples:
     """Collects the unusable samples that are found while a source or a container is listed.
 
@@ -323,7 +332,7 @@ class BadSamples:
             The entry of the sample in `found`.
         """
         self.require_skip(error)
-        self.found.append({"name": name, "reason": recorded(message_of(error))})
+        self.found.append({"name": _storable(name), "reason": recorded(message_of(error))})
         return self.found[-1]
 
     def usable(self, names: Mapping[str, str], read: Callable[[str], _T], where: str) -> dict[str, _T]:

@@ -28,25 +28,30 @@ class DatasetLabels(NamedTuple):
         The label of each image, by path: a whole number, or a list that should have numbers. Empty if the file declares
         that there are no labels.
     problems : dict of str to str
-        The reasons why other images have no usable label, by path; or by the number of an entry that names no image.
+        The reasons why other images have no usable label, by path.
+    nameless : dict of str to str
+        The reasons why entries that name no image cannot be used, by the number of the entry.
     """
 
     labels: dict[str, Any]
     problems: dict[str, str]
+    nameless: dict[str, str]
 
     def are_of_images(self, names: Collection[str], account: Account) -> bool:
         """Tell whether labels belong to these images; record the labels of missing images in `account`.
 
-        If no label belongs to one of these images, another tool wrote ``dataset.json``. If the file says that there are
-        no labels, the result tells whether all directories are named as ``dataset_tool.py`` names them, such as
-        ``00000``; other directories are classes.
+        The problems of missing images are dropped. If no usable label belongs to one of these images, another tool
+        wrote ``dataset.json``. If the file says that there are no labels, the result tells whether all directories are
+        named as ``dataset_tool.py`` names them, such as ``00000``; other directories are classes.
         """
-        if not self.labels and not self.problems:
+        if not self.labels and not self.problems and not self.nameless:
             folders = (name.rpartition("/")[0].rpartition("/")[2] for name in names if "/" in name)
             return bool(names) and all(map(_OF_A_PART.fullmatch, folders))
-        if self.labels.keys().isdisjoint(names) and self.problems.keys().isdisjoint(names):
+        if self.labels.keys().isdisjoint(names):
             return False
-        strays = sorted(self.labels.keys() - set(names))
+        strays = sorted((self.labels.keys() | self.problems.keys()) - set(names))
+        for name in strays:
+            self.problems.pop(name, None)
         account.left_out("label", f"{DATASET_JSON} lists it for an image that does not exist", strays)
         return True
 
@@ -77,11 +82,14 @@ def dataset_labels(data: bytes, where: str, above: str = "") -> DatasetLabels | 
         entries = [] if document["labels"] is None else list(document["labels"])
     except (ValueError, TypeError) as error:
         raise SourceError(f"{where}: it does not contain labels for StyleGAN: {printable(error)}") from error
-    found = DatasetLabels({}, {})
+    found = DatasetLabels({}, {}, {})
     for number, entry in enumerate(entries):
         if not (isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str)):
             why = f"entry {number} of labels, counted from 0, is not a path and a label"
-            found.problems[f"{above}{DATASET_JSON}, entry {number}"] = why
+            if isinstance(entry, list) and entry and isinstance(entry[0], str):
+                found.problems[above + entry[0].replace("\\", "/")] = why
+            else:
+                found.nameless[f"{above}{DATASET_JSON}, entry {number}"] = why
             continue
         name, label = above + entry[0].replace("\\", "/"), entry[1]
         if type(label) is not int and not (isinstance(label, list) and label):

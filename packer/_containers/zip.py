@@ -443,7 +443,7 @@ class _Archive:
         if found is None or not found.are_of_images(names, self._account):
             self._account.not_looked_at("file", "it has no labels for these images", [text.name])
             return False
-        self.bad |= found.problems
+        self.bad |= found.problems | found.nameless
         self.images = sorted(member for member in self.images if member.name not in self.bad)
         self.labels = found.labels
         self.skip = len(above) if all(name.startswith(above) for name in names) else 0

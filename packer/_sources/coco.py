@@ -37,6 +37,7 @@ Id = int | str
 
 _FARTHEST = 1e30  # the largest number, because numbers become float32; a comparison with NaN is false, too
 _LARGEST = (1 << 63) - 1  # the largest id
+_KINDS_OF_IDS = {int: "numbers", str: "strings"}
 _REMEDY = "Correct the annotation, or remove it from the file."
 
 
@@ -206,7 +207,13 @@ class _File:
         ids = [_id(entry.get("id")) if isinstance(entry, dict) else None for entry in entries]
         counts = Counter(ids)
         types = Counter(type(id) for id in ids if id is not None)
-        kind = self._joined.kinds.setdefault(name, types.most_common(1)[0][0]) if types else None
+        usual = types.most_common(1)[0][0] if types else None
+        kind = self._joined.kinds.setdefault(name, usual) if usual is not None else None
+        if usual is not None and kind is not None and kind is not usual:
+            raise self._refused(
+                f"most ids of {name} are {_KINDS_OF_IDS[usual]}, but those of an earlier file are "
+                f"{_KINDS_OF_IDS[kind]}: the files are not of the same images. Write all ids in the same way"
+            )
         usable = []
         for position, (entry, id) in enumerate(zip(entries, ids, strict=True)):
             where = f"entry {position} of {name}"

@@ -16,6 +16,7 @@ import json
 import math
 import os
 import posixpath
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -46,7 +47,7 @@ from packer._sources.tables import (
 )
 from packer._storage.safe_open import open_regular
 from packer._table import Ints, Names
-from packer.errors import MissingDependencyError, SourceError, option, printable, recorded
+from packer.errors import MissingDependencyError, SourceError, message_of, option, printable, recorded
 
 _NAME, _OF_FILES, _OBJECTS = "file_name", "_file_name", "objects"
 _LABELS = NAMES["tables of datasets"].labels
@@ -407,7 +408,7 @@ def stylegan_source(
     walk, account = Walk(root, rule or ImageRule()), Account()
     names = sorted(walk.all_images())
     labels = found.labels
-    has_labels = "it has the labels" if labels or found.problems else "it says that there are no labels"
+    has_labels = "it has the labels" if labels else "it says that there are no labels"
     why = f"{has_labels}, so directories are not classes; --no-metadata ignores it"
     account.taken("file", why, [DATASET_JSON])
     account.update(walk.account)
@@ -430,8 +431,9 @@ def stylegan_source(
             problems[row] = f"its label is {label}, but there are {len(known)} classes"
             ids[row] = UNLABELED
     bad_names = {names[row]: why for row, why in sorted(problems.items())}
-    for name, why in {**bad_names, **found.problems}.items():
-        bad.add(name, SourceError(f"{printable(path)}: {printable(name)}: {why}"))
+    for name, why in {**bad_names, **found.nameless}.items():
+        ignored = f"{option('no_metadata', True)} ignores the file"
+        bad.add(name, SourceError(f"{printable(path)}: {printable(name)}: {why}. {ignored}"))
     others = walk.others.without(DATASET_JSON)
     source = Source(
         "stylegan",
@@ -449,14 +451,29 @@ def stylegan_source(
 
 
 def _labels_in(path: Path) -> DatasetLabels | None:
-    """Return the labels in a file; None if the file does not exist, or if another tool wrote it."""
+    """Return the labels in a file; None if the file does not exist, or if another tool wrote it.
+
+    Raises
+    ------
+    SourceError
+        If the file begins as StyleGAN's tool begins it, but is not JSON: it was cut short, for example.
+    """
     try:
         if os.path.getsize(path) > _LARGEST_JSON:
             return None
         with open(open_regular(path), "rb") as file:
-            return dataset_labels(file.read(_LARGEST_JSON), printable(path))
-    except (OSError, SourceError):
+            data = file.read(_LARGEST_JSON)
+    except OSError:
         return None
+    try:
+        return dataset_labels(data, printable(path))
+    except SourceError as error:
+        if not isinstance(error.__cause__, ValueError) or not _BEGIN.match(data):
+            return None
+        raise SourceError(f"{message_of(error)}. {option('no_metadata', True)} ignores the file") from error
+
+
+_BEGIN = re.compile(rb'(\xef\xbb\xbf)?\s*\{\s*"labels"\s*:')
 
 
 def _classes(labels: Sequence[Any], classes: Sequence[str] | None, path: Path, bad: BadSamples) -> list[str]:

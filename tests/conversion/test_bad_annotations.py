@@ -72,18 +72,18 @@ CASES: dict[str, tuple[Make, str, set[str]]] = {
     "image with a large id": (entry("images", 1, id=1 << 63), "beyond 64 bits", {"1.png", "annotation 2"}),
     "image with a text as id": (
         entry("images", 0, id="0"),
-        "numbers and texts",
+        "numbers and others are strings",
         {"0.png", "annotation 0", "annotation 1"},
     ),
-    "images with one id": (entry("images", 1, id=0), "the id 0 stands twice", {"0.png", "1.png", "annotation 2"}),
+    "images with one id": (entry("images", 1, id=0), "the id 0 occurs twice", {"0.png", "1.png", "annotation 2"}),
     "image that is no object": (
         coco(lambda document: document["images"].append(5)),
         "entry 3 of images, .* has no id",
         {"entry 3 of images"},
     ),
     "annotation without an id": (entry("annotations", 2, id=None), "entry 2 of annotations, .* no id", {"1.png"}),
-    "annotation with a text as id": (entry("annotations", 0, id="0"), "all as texts", {"0.png"}),
-    "annotations with one id": (entry("annotations", 2, id=0), "the id 0 stands twice", {"0.png", "1.png"}),
+    "annotation with a text as id": (entry("annotations", 0, id="0"), "all as strings", {"0.png"}),
+    "annotations with one id": (entry("annotations", 2, id=0), "the id 0 occurs twice", {"0.png", "1.png"}),
     "annotation that is no object": (
         coco(lambda document: document["annotations"].append([])),
         "entry 3 of annotations, .* has no id",
@@ -101,10 +101,10 @@ CASES: dict[str, tuple[Make, str, set[str]]] = {
     ),
     "annotation with NaN elsewhere": (entry("annotations", 2, score=NOT_A_NUMBER), "field 'members'", {"1.png"}),
     "caption without an id": (caption(id=None), "entry 1 of annotations, .* has no id", {"1.png"}),
-    "caption that is no text": (caption(caption=7), "its caption is no text", {"1.png"}),
+    "caption that is no text": (caption(caption=7), "its caption is not text", {"1.png"}),
     "images of VOC with one stem": (
         voc_of_one_stem,
-        r"1\.bmp and 1\.png would both have 1\.xml",
+        r"1\.bmp and 1\.png have the same annotation file, 1\.xml",
         {"JPEGImages/1.bmp", "JPEGImages/1.png"},
     ),
     "image of VOC that a split names twice": (
@@ -112,7 +112,7 @@ CASES: dict[str, tuple[Make, str, set[str]]] = {
         r"train\.txt, line 3: 2 is named twice",
         {"train.txt, line 3"},
     ),
-    "row of a table that is no JSON": (metadata("{"), "line 2: .*no JSON", {"metadata.jsonl, line 2", "1.png"}),
+    "row of a table that is no JSON": (metadata("{"), "line 2: .*not JSON", {"metadata.jsonl, line 2", "1.png"}),
     "row of a table without a path": (
         metadata('{"text": "x"}'),
         "line 2: the path",
@@ -139,3 +139,15 @@ def test_a_bad_entry_is_an_error_or_leaves_out_its_image(
     unnamed = {"JPEGImages/1.png"} if "split" in options else set()
     assert names | bad >= images - unnamed
     assert not any(line.startswith("left out") for line in summary.notes if "--split" not in line)
+
+
+def test_files_whose_ids_are_of_two_kinds_are_not_joined(tmp_path: Path) -> None:
+    source, options = sourcekinds.coco(tmp_path)
+    document = json.loads(options["coco"].read_text())
+    images = [{**image, "id": str(image["id"])} for image in document["images"]]
+    captions = [{"id": n, "image_id": image["id"], "caption": "x"} for n, image in enumerate(images)]
+    (tmp_path / "captions.json").write_text(json.dumps({"images": images, "annotations": captions}))
+    files = [options["coco"], tmp_path / "captions.json"]
+    for on_error in ("fail", "skip"):
+        with pytest.raises(packer.SourceError, match=r"captions\.json: most ids of images are strings"):
+            packer.convert(source, tmp_path / "x.lmdb", **{**options, "coco": files}, on_error=on_error)

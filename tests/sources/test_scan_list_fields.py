@@ -133,4 +133,4 @@ def test_scan_lists_fields(tmp_path: Path) -> None:
     assert nowhere.returncode == 1
     assert "--field 'mask=../{stem}.png' finds no file" in nowhere.stderr
     assert not (tmp_path / "y.scan").exists()
-    assert "--field applies only to a directory of images" in twice.stderr
+    assert "--field cannot be used with" in twice.stderr

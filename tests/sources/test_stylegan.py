@@ -146,3 +146,43 @@ def test_a_file_that_may_have_labels_is_named_with_its_option(tmp_path: Path, na
 def test_numbers_that_are_no_ids_are_refused(tmp_path: Path, label: int) -> None:
     with pytest.raises(SourceError, match=r"are not class ids\. no_metadata=True ignores the file"):
         packer.convert(stylegan(tmp_path, [[name, label] for name in NAMES]), tmp_path / "x.lmdb")
+
+
+IMAGES = ["cat/1.png", "cat/2.png", "dog/3.png"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "left", "classes"),
+    [
+        ([[name, name[:3]] for name in IMAGES], IMAGES, ["cat", "dog"]),  # of another tool
+        ([[IMAGES[0], 1], [IMAGES[1], None], [IMAGES[2], 0]], [IMAGES[0], IMAGES[2]], ["0", "1"]),
+        ([[IMAGES[0], 1], [IMAGES[1], 1, "x"], [IMAGES[2], 0]], [IMAGES[0], IMAGES[2]], ["0", "1"]),
+        ([*([name, 0] for name in IMAGES), ["gone/4.png", None]], IMAGES, ["0"]),
+        ([*([name, 0] for name in IMAGES), ["\ud800.png", None], 7], IMAGES, ["0"]),
+    ],
+    ids=["text", "null", "three members", "image that does not exist", "half of a character"],
+)
+def test_a_bad_label_costs_its_image_and_no_other(
+    labels: list[Any], left: list[str], classes: list[str], tmp_path: Path
+) -> None:
+    for name in IMAGES:
+        solid(tmp_path / "d" / name, (1, 2, 3))
+    (tmp_path / "d" / "dataset.json").write_text(json.dumps({"labels": labels}))
+    summary = packer.convert(tmp_path / "d", tmp_path / "x.lmdb", on_error="skip")
+    pack = packer.open_dataset(summary.destination)
+    assert ([name for name, _ in pack.samples], pack.classes) == (left, classes)
+    ids = {entry[0]: entry[1] for entry in labels if isinstance(entry, list)}
+    if classes != ["cat", "dog"]:
+        assert [label for _, label in pack.samples] == [ids[name] for name in left]
+
+
+@pytest.mark.parametrize("text", ['{"labels": [["cat/1.png", 1], ["cat/2.', '{"labels": [["cat/1.png", NaN]]}'])
+def test_labels_that_are_not_json_are_not_replaced_by_directories(text: str, tmp_path: Path) -> None:
+    for name in IMAGES:
+        solid(tmp_path / "d" / name, (1, 2, 3))
+    (tmp_path / "d" / "dataset.json").write_text(text)
+    for on_error in ("fail", "skip"):
+        with pytest.raises(packer.SourceError, match="no_metadata=True ignores the file"):
+            packer.convert(tmp_path / "d", tmp_path / "x.lmdb", on_error=on_error)
+    made = packer.convert(tmp_path / "d", tmp_path / "x.lmdb", no_metadata=True)
+    assert packer.open_dataset(made.destination).classes == ["cat", "dog"]
