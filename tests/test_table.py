@@ -167,7 +167,7 @@ def test_a_name_that_is_too_long_is_none() -> None:
     found = Names(blob, np.array([size, size + 1, 0, size + 1], np.int64))
     assert [name and len(name) for name in found.each_encoded()] == [size, 1, None, None]
     assert len(found.encoded(0)) == size
-    with pytest.raises(CorruptPackError, match=r"name 3 .* too long"):
+    with pytest.raises(CorruptPackError, match=r"name of sample 3 .* too long"):
         found.encoded(3)
 
 

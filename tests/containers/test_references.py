@@ -329,5 +329,5 @@ def test_a_value_is_shown_without_walking_all_of_it() -> None:
 
 def test_runs_whose_sum_overflows_are_no_mask() -> None:
     runs = np.array([*itertools.repeat(2**62, 4), 6], np.int64)
-    with pytest.raises(ValueError, match="not those of 6 pixels"):
+    with pytest.raises(ValueError, match="do not add up to 6 pixels"):
         mask_of(runs, 2, 3)

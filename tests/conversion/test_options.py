@@ -127,7 +127,9 @@ def test_functions_refuse_counts_out_of_range_as_the_command_line_does(name: str
     option = COUNTS[name]
     outside = [option.least - 1, *([option.most + 1] if option.most is not None else [])]
     for value in outside:
-        with pytest.raises(ValueError, match=f"^{name} is {option.least} (or more|to {option.most}), not {value}$"):
+        with pytest.raises(
+            ValueError, match=f"^{name} must be {option.least} (or more|to {option.most}), not {value}$"
+        ):
             packer.convert(tmp_path, tmp_path / "x.lmdb", **{name: value})
     lines = [["convert", tmp_path, tmp_path / "x.lmdb", flag(name), value] for value in outside]
     for value, result in zip(outside, packer_many(lines), strict=True):

@@ -105,7 +105,7 @@ def test_without_a_change_the_bytes_stay_and_a_pack_is_changed_as_its_images_are
 
 def test_runs_of_another_size_than_the_image_are_refused(tmp_path: Path) -> None:
     runs = {"size": [HEIGHT - 1, WIDTH], "counts": [(HEIGHT - 1) * WIDTH]}
-    problem = "field 'segmentation': the run lengths of segmentation 1 are of 120 x 89 pixels, .* has 120 x 90"
+    problem = "field 'segmentation': the run lengths of segmentation 1 are for 120 x 89 pixels, .* has 120 x 90"
     with pytest.raises(packer.ImageError, match=problem):
         packed(tmp_path / "a.lmdb", [None, runs])
 

@@ -246,7 +246,7 @@ def test_what_the_commands_say(tree: Path, tmp_path: Path) -> None:
     )
     assert "  1 x 4 bands, of which 3 are read as RGB" in kept.stdout
     assert refused.returncode == 1
-    assert "a/1.png: it has 16 bits a channel, and jpeg stores 8-bit RGB: say --to-8-bit clip" in refused.stderr
+    assert "a/1.png: it has 16 bits a channel, but jpeg stores 8-bit RGB: pass --to-8-bit clip" in refused.stderr
     assert "start over with --fresh" in refused.stderr
     assert skipped.returncode == 3
     assert [json.loads(line)["name"] for line in (tmp_path / "r").read_text().splitlines()] == BEYOND

@@ -90,7 +90,7 @@ def test_what_is_no_column_is_refused(path: Path) -> None:
     columns = open_dataset(path).columns
     with pytest.raises(KeyError, match=r"no column 'agee'\. There are age"):
         _ = columns["agee"]
-    with pytest.raises(KeyError, match="'boxes' holds boxes"):
+    with pytest.raises(KeyError, match="'boxes' contains boxes"):
         _ = columns["boxes"]
     assert "boxes" in columns
     assert "agee" not in columns
@@ -211,7 +211,7 @@ def test_columns_of_several_packs_are_one_after_the_other(path: Path, tmp_path: 
     assert [name for name, _ in some.where("age > 0").samples] == [both.samples[index][0] for index in (15, 13, 13)]
     for name, problem in [
         ("only", "has no column only, which .*other.h5 has"),
-        ("boxes", "the column boxes holds boxes in .*, and masks in .*other.h5"),
+        ("boxes", "the column boxes contains boxes in .*, but masks in .*other.h5"),
     ]:
         with pytest.raises(OptionError, match=problem):
             both.columns[name]

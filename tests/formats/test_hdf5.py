@@ -243,7 +243,7 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     open_pack(sys.argv[1])
 except CorruptPackError as error:
-    assert "structure" in error.reason, error
+    assert "bytes of metadata" in error.reason, error
 else:
     raise AssertionError
 grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before

@@ -65,7 +65,7 @@ def pack(tmp_path: Path) -> Path:
 )
 def test_looking_for_names_says_which_one_is_damaged(pack: Path, look: Callable[[object], object]) -> None:
     names = open_dataset(pack).reader.names
-    with pytest.raises(CorruptPackError, match=r"pack\.h5, sample [12]: name [12] lies outside") as caught:
+    with pytest.raises(CorruptPackError, match=r"pack\.h5, sample [12]: the name of sample [12] is outside") as caught:
         look(names)
     assert caught.value.index in (1, 2)
     assert len(names) == 4
@@ -103,7 +103,7 @@ def test_parts_of_such_a_pack_have_no_other_names(pack: Path, tmp_path: Path, st
 def test_such_a_pack_is_not_merged(pack: Path, tmp_path: Path) -> None:
     other = write_pack(tmp_path / "other.h5", "hdf5", [Sample("c/0.png", 0, photo(9), 8, 8)])
     for packs in ([pack, other], [other, pack]):
-        with pytest.raises(CorruptPackError, match=r"pack\.h5, sample 1: name 1"):
+        with pytest.raises(CorruptPackError, match=r"pack\.h5, sample 1: the name of sample 1"):
             pack_source(*packs)
 
 

@@ -330,9 +330,9 @@ def test_a_box_may_end_beside_its_image_by_rounding(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "value", "reason"),
     [
-        ("field.age", np.nan, "field 'age': its row in the table has nan and 0, which is neither a float32"),
+        ("field.age", np.nan, "field 'age': its row in the table has nan and 0, which are neither a value of float32"),
         ("field.age.null", 2, "field 'age': .* has 1.5 and 2"),
-        ("field.seen", 2, "field 'seen': .* has 2 and 0, which is neither a bool"),
+        ("field.seen", 2, "field 'seen': .* has 2 and 0, which are neither a value of bool"),
         ("field.kind", 5, "field 'kind': 5 is not an id of its classes"),
         ("field.kind", -7, "field 'kind': -7 is not an id"),
         ("field.mask.size", -1, "field 'mask': .* has the size -1 and the checksum"),

@@ -215,7 +215,7 @@ def test_what_cannot_be_repaired(tree: Path, tmp_path: Path) -> None:
     os.truncate(path, 5000)
     result = packer("verify", path, "--repair", tree)
     assert result.returncode == 4
-    assert result.stderr.endswith("it was cut short. It cannot be repaired: copy or convert it again\n")
+    assert result.stderr.endswith("it was truncated. It cannot be repaired: copy or convert it again\n")
 
 
 @formats

@@ -27,7 +27,7 @@ def test_a_number_of_threads_that_makes_no_sense_is_refused_before_anything_is_d
         (packer.repair, (pack, tmp_path)),
         (packer.export, (pack, tmp_path / "tree")),
     ]:
-        with pytest.raises(error, match=r"^workers is"):
+        with pytest.raises(error, match=r"^workers must be"):
             verb(*arguments, workers=workers)  # type: ignore[operator]
     assert not (tmp_path / "tree").exists()
 

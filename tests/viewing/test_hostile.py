@@ -193,7 +193,7 @@ def test_values_and_names_are_not_sent_whole_however_large_they_are(tmp_path: Pa
     catalog = pack_of(tmp_path, [{"name": name, **values}], fields, classes=[huge])
     said = described(catalog)
     assert said["about"]["text"] == "5.0 MB, too large to show here"
-    assert said["boxes"]["text"] == "3000, of which 2000 are drawn"
+    assert said["boxes"]["text"] == "3000, of which the first 2000 are drawn"
     assert len(said["boxes"]["labels"]) == 2000
     assert max(map(len, said["boxes"]["labels"])) < 1100
     assert np.abs(said["boxes"]["boxes"]).max() <= 1e7
