@@ -40,14 +40,14 @@ class DatasetLabels(NamedTuple):
     def are_of_images(self, names: Collection[str], account: Account) -> bool:
         """Tell whether labels belong to these images; record the labels of missing images in `account`.
 
-        The problems of missing images are dropped. If no usable label belongs to one of these images, another tool
+        The problems of missing images are dropped. If no label belongs to one of these images, another tool
         wrote ``dataset.json``. If the file says that there are no labels, the result tells whether all directories are
         named as ``dataset_tool.py`` names them, such as ``00000``; other directories are classes.
         """
         if not self.labels and not self.problems and not self.nameless:
             folders = (name.rpartition("/")[0].rpartition("/")[2] for name in names if "/" in name)
             return bool(names) and all(map(_OF_A_PART.fullmatch, folders))
-        if self.labels.keys().isdisjoint(names):
+        if self.labels.keys().isdisjoint(names) and self.problems.keys().isdisjoint(names):
             return False
         strays = sorted((self.labels.keys() | self.problems.keys()) - set(names))
         for name in strays:

@@ -412,7 +412,8 @@ def stylegan_source(
     why = f"{has_labels}, so directories are not classes; --no-metadata ignores it"
     account.taken("file", why, [DATASET_JSON])
     account.update(walk.account)
-    if not found.are_of_images(names, account):
+    of_another_tool = not labels and (found.problems or found.nameless)  # such as names of classes
+    if of_another_tool or not found.are_of_images(names, account):
         return None
     of_images, problems, stored = list(map(labels.get, names)), dict[int, str](), dict[int, bytes]()
     for row, label in enumerate(of_images):

@@ -235,7 +235,8 @@ def test_a_sample_that_cannot_be_listed_has_the_command_that_leaves_it_out(
                 file.add(image, member)
     else:
         shutil.copytree(image.parent, source / image.parent.name)
-        labels = {"labels": [[f"{image.parent.name}/{image.name}", "x"]]}
+        names = [f"{image.parent.name}/{path.name}" for path in sorted(image.parent.iterdir())]
+        labels = {"labels": [[names[0], "x"], *([name, 0] for name in names[1:])]}
         (source / "dataset.json").write_text(json.dumps(labels))
     with pytest.raises(packer.SourceError, match=r"packer index SRC OUT.index --on-error skip") as caught:
         packer.open_dataset(source)
