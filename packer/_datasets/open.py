@@ -57,6 +57,7 @@ __all__ = [
 ]
 
 _PREFIX = "packer-index-"
+_SKIP = "`packer index SRC OUT.index --on-error skip`, and open OUT.index"
 
 ProgressCallback = Callable[[int, int], None]
 
@@ -183,9 +184,6 @@ def _build(
         advised = type(error)(f"{error.reason}. To leave out such images: {_SKIP}", error.name)
         advised.index = error.index
         raise advised from error
-
-
-_SKIP = "`packer index SRC OUT.index --on-error skip`, and open OUT.index"
 
 
 @contextlib.contextmanager

@@ -56,6 +56,7 @@ _OF_OBJECTS = {"objects.bbox": ("boxes", "boxes"), "objects.categories": ("label
 
 _SHOWN = 5
 _LARGEST_JSON = 1 << 28  # bytes of a dataset.json
+_BEGIN = re.compile(rb'(\xef\xbb\xbf)?\s*\{\s*"labels"\s*:')  # of a file of StyleGAN's tool
 
 
 class MetadataTable(LabelTable):
@@ -472,9 +473,6 @@ def _labels_in(path: Path) -> DatasetLabels | None:
         if not isinstance(error.__cause__, ValueError) or not _BEGIN.match(data):
             return None
         raise SourceError(f"{message_of(error)}. {option('no_metadata', True)} ignores the file") from error
-
-
-_BEGIN = re.compile(rb'(\xef\xbb\xbf)?\s*\{\s*"labels"\s*:')
 
 
 def _classes(labels: Sequence[Any], classes: Sequence[str] | None, path: Path, bad: BadSamples) -> list[str]:
