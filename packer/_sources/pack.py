@@ -306,8 +306,8 @@ def pack_source(
     Raises
     ------
     SourceError
-        If the classes differ, if a class is not in `classes`, if two samples have the same name, or if the packs differ
-        in codec, EXIF policy, label type or fields.
+        If the packs have no samples, if the classes differ, if a class is not in `classes`, if two samples have the
+        same name, or if the packs differ in codec, EXIF policy, label type or fields.
     PackError
         If a pack cannot be opened, or several of its files are the same file.
     """
@@ -316,6 +316,8 @@ def pack_source(
     readers = [open_pack(path) for path in paths]
     for reader in readers:
         reader.require_distinct_files()
+    if not any(map(len, readers)):
+        raise SourceError(f"{', '.join(printable(reader.path) for reader in readers)}: contains no samples")
     _require_same_meaning(readers)
     fields = same_fields(readers)
     if any(prefixes):  # applied to a name with a prefix, a template does not give the path of the file

@@ -61,6 +61,14 @@ def test_several_packs_stand_one_behind_the_other(tmp_path: Path) -> None:
         assert part.describe() == part.origin.source
 
 
+@pytest.mark.parametrize("format", SUFFIXES)
+def test_packs_without_samples_are_refused(tmp_path: Path, format: str) -> None:
+    paths = [write_pack(tmp_path / f"{name}{SUFFIXES[format]}", format, []) for name in "ab"]
+    for given in (paths[:1], paths):
+        with pytest.raises(SourceError, match=rf"{given[-1].name}: contains no samples"):
+            pack_source(*given)
+
+
 def test_class_maps_are_compared_or_united(tmp_path: Path) -> None:
     one = write_pack(tmp_path / "one.lmdb", "lmdb", samples("x", 4), classes=["cat", "dog"])
     two = write_pack(tmp_path / "two.lmdb", "lmdb", samples("y", 4), classes=["ant", "cat"])
