@@ -82,10 +82,10 @@ def convert(
     Parameters
     ----------
     src : path
-        One of: a directory with one subdirectory for each class, as for torchvision's ImageFolder; a pack, whose
-        samples keep their bytes unless another argument changes them; a container, that is a dataset in the format of
-        another tool, given as a file, a directory or a pattern like ``shards/*.tar``; a listing that `packer scan`
-        wrote.
+        A directory, a pack, a container or a listing. A directory has one subdirectory for each class, as for
+        torchvision's ImageFolder. The samples of a pack keep their bytes unless another argument changes them. A
+        container is a dataset in the format of another tool: a file, a directory, or a pattern such as
+        ``shards/*.tar``. A listing is a file that `packer scan` wrote.
     dst : path
         The path of the new pack, or a URL that begins with ``s3://``, ``gs://`` or ``az://``. For a URL, the pack is
         made on this machine and then uploaded. In all paths, ``~`` is the user's home directory.
@@ -163,8 +163,8 @@ def convert(
         directory is an error, as in ImageFolder, except with `classes_from` or `parts`.
     classes_from : path, optional
         A pack whose class ids the new pack uses, for example the pack of the training set when converting the
-        validation set. If that pack has a field with the name and the kind of a column in `columns`, this column also
-        uses the class ids of the field.
+        validation set. A column in `columns` also uses the class ids of that pack, if the pack has a field of the same
+        name and kind.
     where : str, optional
         A condition that selects samples of a pack by their columns, such as ``'age > 30 and split == "train"'``; see
         `ImageDataset.where`. `limit` and `sample` count only the selected samples.
@@ -174,14 +174,15 @@ def convert(
         The number of images to pack. They are evenly spread over the list of images, and therefore over the classes,
         and keep their order.
     fields : mapping of str to str, or sequence of str
-        Other files that belong to each image, such as a mask, and are stored as fields. A mapping of field names to
-        path templates: ``{"mask": "../masks/{stem}.png"}``; a name may include a kind, as in ``"depth:array"``. Or
-        strings as on the command line: ``"mask=../masks/{stem}.png"``. Templates are relative to `src` and may contain
-        the placeholders ``{path}``, ``{dir}``, ``{name}``, ``{stem}`` and ``{class}``.
+        Other files that belong to each image, such as its mask; they are stored as fields. Pass a mapping of field
+        names to path templates, such as ``{"mask": "../masks/{stem}.png"}``; a name may include a kind, as in
+        ``"depth:array"``. Strings as on the command line, such as ``"mask=../masks/{stem}.png"``, are accepted too.
+        Templates are relative to `src` and may contain the placeholders ``{path}``, ``{dir}``, ``{name}``, ``{stem}``
+        and ``{class}``.
     columns : mapping of str to str, or sequence of str
-        Columns of `labels` that are stored as fields. A mapping of column names to kinds:
-        ``{"caption": "text", "age": "float32"}``; each field is named like its column. Or strings as on the command
-        line: ``"caption=COLUMN:text"``.
+        Columns of `labels` that are stored as fields. Pass a mapping of column names to kinds, for example
+        ``{"caption": "text", "age": "float32"}``; each field is named like its column. Strings as on the command line,
+        such as ``"caption=COLUMN:text"``, are accepted too.
     coco : path or sequence of path
         Annotation files of the images, in COCO's format. Boxes, categories, segmentations, keypoints, captions and all
         other keys of the annotations become fields. ``file_name`` is relative to `src`. Images get the label -1, as
@@ -202,18 +203,18 @@ def convert(
         ``"null"`` stores a missing value, and ``"skip"`` leaves the image out. ``"skip"`` also leaves out images that
         annotations name but that do not exist.
     keys : mapping of str to str, or sequence of str
-        For a container of another tool, the keys that hold the image, the label, the name or a field, as a mapping of
-        names to keys: ``{"image": "image/encoded", "caption:text": "txt"}``; or strings as on the command line. By
-        default, packer chooses by the names of the keys in the container.
+        For a container of another tool, the keys that hold the image, the label, the name or a field. Pass a mapping of
+        names to keys, such as ``{"image": "image/encoded", "caption:text": "txt"}``, or strings as on the command line.
+        By default, packer chooses by the names of the keys in the container.
     no_classes : bool
         Whether to pack all images below `src`, or all rows of `labels`, with the label -1 and without classes.
     no_metadata : bool
         Whether to ignore ``metadata.csv``, ``.jsonl`` or ``.parquet`` in `src`, and StyleGAN's ``dataset.json``. By
         default the columns of ``metadata`` become fields, and ``dataset.json`` provides the labels.
     strict : bool
-        Whether to raise an error, before anything is written, if an image, a label or a field is left out, an image has
-        no label, or classes are renumbered. Images that another argument, such as `limit`, leaves out are not errors,
-        nor are files whose suffix is not one of an image. Cannot be combined with ``on_error="skip"``.
+        Whether to raise an error, before anything is written, if an image, a label or a field is left out, if an image
+        has no label, or if classes are renumbered. It is no error if another argument, such as `limit`, leaves out
+        images, or if files do not have the suffix of an image. Cannot be combined with ``on_error="skip"``.
     on_error : {"fail", "skip"}
         What happens at an unusable sample: a file that is not a readable image or that changed after it was listed, an
         invalid row of a table, or an invalid annotation. ``"fail"`` stops the conversion; ``"skip"`` leaves the sample
@@ -221,9 +222,9 @@ def convert(
     report : path, optional
         A file for the report: one line of JSON for each file with a finding, and for each file that was left out.
     shard_size : int, optional
-        The size limit, in bytes, of the images in each file of a ``.pth`` pack, or of each whole file of a ``.wds``,
-        ``.tfrecord``, ``.mds``, ``.n5`` or ``.parquet`` pack. By default 512 MiB, but 64 MiB for ``.n5``, because
-        programs that read N5 read whole files.
+        The size limit, in bytes, of each file of a ``.wds``, ``.tfrecord``, ``.mds``, ``.n5`` or ``.parquet`` pack, or
+        of the images in each file of a ``.pth`` pack. By default 512 MiB, but 64 MiB for ``.n5``, because programs that
+        read N5 read whole files.
     parts : int, optional
         Make `dst` a directory of this number of packs, which readers open as one pack.
     workers : int, optional
@@ -332,8 +333,8 @@ def pack(
     """Write samples from an iterable to a pack.
 
     The pack appears at `dst` when it is complete. Until then the unfinished pack is ``dst + ".partial"``. After an
-    interruption, the same call with the same samples in the same order continues: it reads the finished samples from
-    the iterable again, compares their checksums, and skips them.
+    interruption, repeat the call with the same samples in the same order: it reads the finished samples again, compares
+    their checksums, skips them, and continues with the others.
 
     Parameters
     ----------
@@ -341,8 +342,9 @@ def pack(
         Each mapping has these keys:
 
         ``"image"`` : bytes of an image file, path, PIL image, or array
-            Bytes and files are stored as they are. A PIL image, or an array of (H, W) uint8, uint16 or bool or
-            (H, W, 3 or 4) uint8, is stored as a PNG, unless `codec` is another type.
+            Bytes and files are stored as they are. A PIL image or an array is stored as a PNG, unless `codec` is
+            another type. An array has the shape (H, W) and the dtype uint8, uint16 or bool, or the shape (H, W, 3 or 4)
+            and the dtype uint8.
         ``"label"`` : int, float or str, optional
             A label of the type `label_type`. For ``"class"``, which requires `classes`: an id, or a name in `classes`.
             A sample without a label, or with the label -1, is unlabeled.

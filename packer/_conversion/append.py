@@ -40,9 +40,9 @@ def append(
 ) -> Summary:
     """Add images to a pack with parts as a new part, as `packer append` does.
 
-    Processes that have the pack open continue to read the old state. A process that opens the pack sees either no part
-    of the addition or all of it. After an interruption, the same call continues. If the pack already has the part that
-    the call would make, the call does nothing.
+    Processes that have the pack open continue to read the old state. A process that opens the pack sees either all of
+    the new samples or none of them. After an interruption, the same call continues. If the pack already has the part
+    that the call would make, the call does nothing.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def append(
 
 
 def _values(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a request; raise TypeError if an option is unknown, or if the pack determines it."""
+    """Return the arguments of the request; raise TypeError if an option is unknown, or if the pack determines it."""
     known = {name for name, _ in options_of(ConversionRequest)}
     for name in options:
         if name not in known or name in OF_THE_PACK:

@@ -52,7 +52,7 @@ _SHARE = 8  # a pack is written through the cache if its images take at most 1/8
 _MUCH = 0.10  # an overhead that is noted, as a fraction of the bytes of the images
 _WORTH_A_WORD = 1_000_000  # bytes that another format must save, so that the overhead is noted
 BESIDE_A_SAMPLE = 60
-"""Bytes that a format without gaps stores for each sample in addition to its image: a table row and a name."""
+"""The bytes that a format without gaps stores for each sample in addition to its image: a table row and a name."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def convert(
         The images, such as the result of `packer._sources.imagefolder.imagefolder_source`.
     destination : path
         The path of the new pack. The pack appears there when it is complete; until then the unfinished pack is in
-        ``destination + ".partial"``, from which the same call continues after an interruption.
+        ``destination + ".partial"``. After an interruption, the same call continues from there.
     recipe : Recipe, optional
         The recipe for making samples from images; by default images keep their bytes.
     format : str, optional
@@ -172,7 +172,8 @@ def convert(
     samples : iterable, optional
         The samples of a `StreamSource`; see `packer._conversion.stream`.
     checked : bool
-        Whether the caller has already called `check_destination`, before it listed the source, which can take long.
+        Whether the caller has already called `check_destination`. Callers do so before they list the source, because
+        listing can take long.
 
     Returns
     -------
@@ -367,7 +368,7 @@ def conversion_settings(format: str, options: Mapping[str, Any], recipe: Recipe)
 
 
 def require_format(name: str) -> Format:
-    """Return the format with a name, or with a suffix without its dot; raise ValueError if there is none."""
+    """Return the format with this name, or with this suffix (without the dot); raise ValueError if there is none."""
     for row in FORMATS.values():
         if name == row.name or f".{name}" in row.suffixes:
             return row
@@ -424,7 +425,8 @@ def require_space(source: Source, recipe: Recipe, destination: Path, done: int =
 
 @contextlib.contextmanager
 def _estimating_space(pack: Path, record: ConversionRecord) -> Iterator[None]:
-    """If the disk is full, add to the error how much space the remaining images need, judging by the images so far."""
+    """If the disk is full, add to the error an estimate of the space for the remaining images, based on those so
+    far."""
     try:
         yield
     except DestinationError as error:

@@ -163,7 +163,7 @@ def convert_on(
     Raises
     ------
     ClusterError
-        If a part failed three times, in which case all other parts are made first; or if the scheduler is lost.
+        If a part failed three times; all other parts are made before the error is raised. Or if the scheduler is lost.
     """
     images = len(source.open())
     watch = _Watch(partition, images)
@@ -299,7 +299,7 @@ class _Report:
 
 @dataclass
 class _Node:
-    """The number of images that a node has converted in this run, and the time at which the node began."""
+    """The number of images that a node has converted in this run, and the time at which it began."""
 
     began: float
     images: int = 0
@@ -342,7 +342,7 @@ class _Watch:
 
 
 _one_at_a_time = threading.Lock()
-"""A worker holds this lock while it makes a part, so that the part that was submitted ahead waits."""
+"""A worker holds this lock while it makes a part. A second part, which was submitted ahead, waits for the lock."""
 
 
 class _NotWantedError(Exception):

@@ -6,7 +6,7 @@ several machines make the parts. When all parts exist, any process joins them in
 On a disk that all tasks see, the files lie in the directory of the unfinished pack (`packer._conversion.workspace`):
 
 ``parts.json``      the job
-``source.list``     the source as it was when the job began: its list, the size and the time of every file
+``source.list``     the source as it was when the job began: a list of its files, with their sizes and times
 ``pack``            the parts: a complete one under its name, an incomplete one in its own ``.partial`` directory
 ``lock``            held by the process that begins or finishes the job; not held while parts are made
 
@@ -15,7 +15,7 @@ In a store, until the pack ``s3://bucket/train.lmdb`` is complete, there are the
 ``train.lmdb/part-00000.lmdb``, …    the complete parts
 ``train.lmdb.partial/parts.json``    the job
 ``train.lmdb.partial/HASH.list``     the list of the source; its name is the list's hash
-``train.lmdb.partial/mend-7``        marks that image 7 has stopped a part, and that its file may be replaced
+``train.lmdb.partial/mend-7``        records that image 7 has stopped a part, and that its file may be replaced
 
 No lock is needed in a store: if several processes write the same object, they write the same bytes. Joining reads only
 the tables of the parts.
@@ -226,7 +226,7 @@ class Destination(ABC):
         overwrite : bool
             Whether to replace a pack that exists.
         wait : float
-            Seconds to wait for another process that begins the job.
+            Seconds to wait for another process that is beginning the job.
 
         Returns
         -------
@@ -252,7 +252,7 @@ class Destination(ABC):
 
     @abstractmethod
     def let_mend(self, source: Source, index: int) -> None:
-        """Record that image `index` stopped a part, so that the job, when continued, accepts a replaced file."""
+        """Record that image `index` stopped a part; its file may then be replaced before the job continues."""
 
     @abstractmethod
     def make(self, task: PartTask, *, wait: float) -> PartCounts:
@@ -654,7 +654,7 @@ class StoreDestination(Destination):
         return PartCounts.at(path)
 
     def _send(self, task: PartTask, room: Path, job: Job) -> None:
-        """Upload a part, but not if its job was dropped, because another job would join the part with its own parts."""
+        """Upload a part, unless its job was dropped: a later job would join the part with its own parts."""
         made = room / task.name
         files = sorted(PackFiles.of(made).sizes, key=lambda inside: inside == MANIFEST_FILE)
         with contextlib.closing(UploadLog(room / "upload.jsonl")) as log:
@@ -707,7 +707,7 @@ class StoreDestination(Destination):
         self._unfinished.delete(self._unfinished.names())
 
     def _abort_unfinished(self) -> None:
-        """Abort unfinished uploads, which are those of killed processes, or of processes that come too late."""
+        """Abort unfinished uploads, whose processes were killed or are too late."""
         with self._upload_directory() as (_, log):  # the log is empty, so all uploads count as those of others
             self._pack.abort_unfinished(log)
             self._unfinished.abort_unfinished(log)

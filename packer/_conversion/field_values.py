@@ -1,9 +1,9 @@
 """Prepares field values for a pack: checks that they fit the image, and changes them like the image.
 
 An image may be rotated upright by its EXIF orientation, and resized, cut and padded by ``--resize``. The same change is
-applied to field values that refer to the image's pixels: masks are resized with nearest-neighbour interpolation, image
-fields like the image itself; boxes, keypoints and polygons get new coordinates; a mask encoded as run lengths is
-changed like a mask.
+applied to field values that refer to the image's pixels. Image fields are resized like the image itself, and masks,
+also those encoded as run lengths, with nearest-neighbour interpolation. Boxes, keypoints and polygons get new
+coordinates.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _DECIMALS = 3  # of the corners of moved polygons; more have no effect: masks ar
 def prepare_values(
     fields: Sequence[Field], values: Sequence[Stored], change: Change, recipe: Recipe
 ) -> tuple[Stored, ...]:
-    """Check a sample's field values against its image, and return them changed like the image.
+    """Check that a sample's field values fit its image, and return the values after the change of the image.
 
     Raises
     ------
@@ -200,9 +200,9 @@ def moved_segmentations(segmentations: Sequence[Any], change: Change) -> list[An
     """Apply the change of an image to its segmentations.
 
     The corners of polygons are moved like those of boxes. A polygon that extends beyond a crop is kept whole, because a
-    drawn mask ends at the crop. If a border is added to the image, the mask would show the polygon on the border, so
-    polygons are then cut off at the border. Run lengths are decoded to a mask, which is resized with nearest-neighbour
-    interpolation and encoded again.
+    drawn mask ends at the crop. If a border is added to the image, polygons are cut off at the border, because the mask
+    would show them there. Run lengths are decoded to a mask, which is resized with nearest-neighbour interpolation and
+    encoded again.
     """
     return [_moved(one, change) for one in segmentations]
 

@@ -1,8 +1,8 @@
 """Prepares images for a pack on many threads, in the order of the source, with a bounded number of images in progress.
 
 C reads many files at once, and also returns the sizes and the checksums of their images. Each image is inspected; the
-recipe decides whether it is decoded, resized, encoded or tiled. A sample of a pack keeps its bytes, or is re-encoded
-from its pixels.
+recipe decides whether it is decoded, resized, encoded or tiled. If the source is a pack, a sample keeps its bytes, or
+is re-encoded from its pixels.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class ConversionPipeline:
         self.bytes_read = 0
 
     def run(self, executor: Executor, *, ahead: int) -> Generator[Batch, None, None]:
-        """Yield batches, while `ahead` further ones are in progress. A batch is valid until the next one is taken."""
+        """Yield batches, while `ahead` others are in progress. A batch is valid until the next one is taken."""
         for _ in range(ahead + 1):
             self._buffers.put(ReadBuffer())
         for batch, buffer in results(self._begun(executor), ahead):
@@ -461,11 +461,11 @@ def _encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe, findings: tuple[str,
 
 
 def tiled(data: Buffer, info: ImageInfo, pixels: npt.NDArray[np.uint8] | None) -> tuple[Buffer, str]:
-    """Convert an image to a tiled JPEG; return its bytes, or the original's if that is impossible, and a finding.
+    """Convert an image to a tiled JPEG; return its bytes (the original bytes if that is impossible) and a finding.
 
-    The pixels of the original and the tiled JPEG are compared, because the original bytes are not stored. packer's own
-    decoder and the transcoder share no code for scans. If the `pixels` of the original are passed, another library
-    decodes the tiled JPEG, so that two decoders have to agree.
+    The pixels of the original and the tiled JPEG are compared, because the original bytes are not stored. This detects
+    errors of the transcoder, because packer's own decoder shares no code for scans with it. If the `pixels` of the
+    original are passed, another library decodes the tiled JPEG, so that two decoders have to agree.
     """
     if info.kind != "jpeg":
         return data, f"not tiled: {info.kind.upper()}"

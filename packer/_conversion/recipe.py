@@ -111,7 +111,7 @@ class Recipe:
             )
 
     def settings(self) -> dict[str, Any]:
-        """Return the fields for the manifest, but a field that is newer than its schema only if it has an effect."""
+        """Return the fields for the manifest, without those that are newer than its schema and have no effect."""
         values = asdict(self).items()
         return {_WORDS[name]: value for name, value in values if value or not _OPTIONS[name].younger}
 
@@ -212,9 +212,9 @@ class Provenance:
     settings, source : mapping
         The same as in the manifest.
     versions : mapping
-        Versions of the libraries that make the bytes, or made the bytes of carried-over samples.
+        Versions of the libraries that make the samples' bytes, or made them if the samples are carried over.
     findings : mapping
-        The counts of findings that the audit of the earlier conversion made, for carried-over samples.
+        For carried-over samples, the counts of findings from the audit of the earlier conversion.
     skipped : sequence of dict
         Images that an earlier conversion left out.
     account : Account, optional

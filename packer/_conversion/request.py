@@ -77,7 +77,7 @@ _OF_A_DISK = ("fields", "coco", "voc", "yolo", "any_image", "keys", "no_metadata
 """Options that apply only to files on a disk."""
 
 REMEDY_OF_CLASSES = "Correct these names, or convert the images of that pack again."
-"""The end of messages about class names of a field that the pack `classes_from` does not have."""
+"""The end of messages about class names of a field that are missing in the pack `classes_from`."""
 
 
 def is_table(src: Path) -> bool:
@@ -130,10 +130,10 @@ def _printable_source(src: Path) -> str:
 
 
 def refuse_of_container(src: Path, mention: str, error: SourceError | None = None) -> None:
-    """Raise OptionError if `src` is a container, but an option for directories is set.
+    """Raise OptionError if `src` is a container although an option for directories is set.
 
-    `mention` is that option, as messages name it, or empty without such an option. `error` is the reason why no image
-    was found when packer read the container as a directory.
+    `mention` is the name of that option in messages; if it is empty, no such option is set, and nothing is checked.
+    `error` is the reason why no image was found when packer read the container as a directory.
     """
     found = find_container(named_paths(src)) if mention else None
     if found is not None:
@@ -150,14 +150,14 @@ _OF_A_DIRECTORY = {
     **dict.fromkeys(("extensions", "any_image", "skip_hidden"), "images"),
     **dict.fromkeys(("fields", "columns", "coco", "voc", "yolo"), "fields"),
 }
-"""Maps options that apply only to directories to what a listing or a pack already contains in their place."""
+"""Maps each option that applies only to directories to what a listing or a pack contains instead."""
 
 _OF_FILES = {
     **_OF_A_DIRECTORY,
     **dict.fromkeys(("no_classes", "unlabeled"), "labels"),
     **dict.fromkeys(("keys", "no_metadata", "on_missing"), "fields"),
 }
-"""Maps options that apply neither to listings nor to packs to what a listing or a pack contains in their place."""
+"""Maps each option that applies neither to listings nor to packs to what a listing or a pack contains instead."""
 
 _OPTIONS = dict(options_of(SourceOptions, ImageOptions, OutputOptions))
 
@@ -220,7 +220,7 @@ class SourceRequest(SourceOptions):
         return _OPTIONS[name].assumed if value is None else value
 
     def mention(self, name: str) -> str:
-        """Return an option as messages name it, with its value if it is a flag."""
+        """Return the name of an option in messages, which includes the option's value if it is a flag."""
         return option(name, True if getattr(self, name) is True else None)
 
     @cached_property
@@ -280,7 +280,7 @@ class SourceRequest(SourceOptions):
         return self.labels is not None or is_table(self.src)
 
     def classes(self) -> list[str] | None:
-        """Return the classes of the pack `classes_from`; None without it, or if labels are not classes."""
+        """Return the classes of the pack `classes_from`; None without such a pack, or if labels are not classes."""
         if self.classes_from is None or self.no_classes or self.label_type in ("int", "float"):
             return None
         with open_pack(self.classes_from) as reader:
@@ -351,7 +351,7 @@ class SourceRequest(SourceOptions):
 
     @property
     def allows_empty(self) -> bool:
-        """Whether class directories may be empty even without `allow_empty`, because `src` is only listed for now."""
+        """Whether class directories may be empty even without `allow_empty`, because `src` is only listed."""
         return True
 
     def bad_samples(self) -> BadSamples:
@@ -364,8 +364,8 @@ class SourceRequest(SourceOptions):
         Parameters
         ----------
         destination : Path or None
-            The destination of a conversion, for the error about a directory whose subdirectories are splits such as
-            ``train``; None for other commands.
+            The destination of a conversion; None for other commands. The error about a directory whose subdirectories
+            are splits, such as ``train``, names it.
         classes : list of str, optional
             Class names in the order of their ids, such as the result of `classes`.
         is_split : bool
@@ -461,7 +461,10 @@ class SourceRequest(SourceOptions):
             raise
 
     def _of_container(self, of_directories: str, classes: list[str] | None) -> Source | None:
-        """List a container's samples; None if `src` is none, or `of_directories` names an option for directories."""
+        """List a container's samples; None if `src` is no container, or if an option for directories is set.
+
+        `of_directories` is the name of that option in messages; empty without one.
+        """
         paths, keys, source = named_paths(self.src), self.container_keys, None
         if paths and not of_directories:
             refuse_of_container(self.src, next(map(self.mention, self.given(("no_metadata", "on_missing"))), ""))

@@ -63,9 +63,9 @@ def started_differently(directory: Path, differences: Sequence[str]) -> ResumeEr
 def setting_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return a line for each changed setting, options first.
 
-    Both arguments are JSON objects, or convertible to JSON. A line names the option of the setting. A setting that
-    changed only because another option did has no line: the codec that `--resize` implies, and the version of a library
-    that is used only to resize.
+    Both arguments are JSON objects, or convertible to JSON. A line names the option of the setting. There is no line
+    for a setting that changed only because of another option, such as the codec that `--resize` implies, or the version
+    of a library that only resizes.
     """
     found = list(_differences((), before, json.loads(json.dumps(now))))
     settings = [one for one in found if one[0][0] != _LIBRARIES and not _follows(one, found)]
@@ -85,7 +85,7 @@ def _follows(difference: _Difference, others: Sequence[_Difference]) -> bool:
 
 
 def _version(version: Any, was: str) -> str:
-    """Say, after the verb `was`, which version of a library was used, or that the library was not used."""
+    """Return a phrase that begins with the verb `was`: which version of a library was used, or that it was not used."""
     return f"{was} not used" if version is None else f"{was} version {printable(version)}"
 
 
@@ -287,9 +287,9 @@ def made_before(destination: Path, source: Source, recipe: Recipe, format: str, 
 def _are_as_packed(reader: Reader, source: Source) -> bool:
     """Tell whether the pack was made from the present image files of the source, as far as can be determined.
 
-    A file whose bytes are stored must have the size of its sample and, if the file is younger than the pack, the bytes
-    of the sample. Re-encoded images cannot be compared with their files, so a warning reports younger files. A file is
-    younger if its modification time or its change time is later: a copy may keep the modification time.
+    A file whose bytes are stored must have the size of its sample; if it is newer than the pack, it must also have the
+    bytes of the sample. Re-encoded images cannot be compared with their files, so a warning reports newer files. A file
+    is newer if its modification time or its change time is later: a copy may keep the modification time.
     """
     if source.origin is not None:
         return True
@@ -319,7 +319,7 @@ def _time_of(pack: Path) -> int:
 
 
 def _entry_times(source: Source) -> npt.NDArray[np.int64]:
-    """Return the time of the last change of each file's inode, which no program can set; 0 for a missing file."""
+    """Return the change time (ctime) of each file, which no program can set; 0 for a missing file."""
 
     def times(rows: range) -> list[int]:
         found = []

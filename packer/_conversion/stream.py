@@ -1,8 +1,8 @@
 """`packer.pack`: conversion of a stream of samples that a program yields.
 
 A sample is a dict with an image, a label, a name, and values of fields. The number of samples is unknown, and the
-program yields each sample only once. To continue an interrupted pack, samples that the pack already has are read again
-from the program, compared with their entries in the journal, and skipped.
+program yields each sample only once. To continue an interrupted conversion, samples that the pack already has are read
+from the program again, compared with their entries in the journal, and skipped.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Stream:
     on_error : {"fail", "skip"}
         ``"fail"``: an unusable sample raises an error. ``"skip"``: only its entry is yielded, with the reason.
     done : iterable of RecordEntry
-        The journal entries of the samples that an earlier run packed, which are the first ones.
+        The journal entries of the first samples, which an earlier run packed.
 
     Attributes
     ----------
@@ -176,7 +176,7 @@ class Stream:
         return list(islice(self._samples, count))
 
     def _pass_over(self) -> None:
-        """Read from the iterable, and skip, the samples that the pack has already; raise ResumeError if they differ."""
+        """Read and skip those samples of the iterable that the pack already has; raise ResumeError if they differ."""
         for entry in self._entries:
             drawn = self._drawn(1)
             if not drawn:
@@ -260,7 +260,7 @@ class StreamSample:
             return f"{self._index:08d}"
 
     def label(self) -> int | float:
-        """Return the label; raise ImageError if it is invalid, with the argument of `packer.pack` that allows it."""
+        """Return the label; if it is invalid, an ImageError names the argument of `packer.pack` that allows it."""
         label, label_type = self._sample.get("label"), self._source.label_type
         if label_type == "class":
             return UNLABELED if label is None else self._class_id(label)

@@ -3,7 +3,7 @@
 The directory ``out.lmdb.partial`` next to the destination ``out.lmdb`` holds
 
 ``pack``            the unfinished pack, a file or a directory
-``source.list``     the source as it was when the conversion began: its list, the size and the time of every file
+``source.list``     the source as it was when the conversion began: a list of its files, with their sizes and times
 ``journal.jsonl``   the entries of samples that are on the disk, in a conversion without parts; see `Journal`
 ``reserve``         space for the journal's last line, released when the disk is full
 ``parts.json``      the settings of a conversion in parts; see `packer._conversion.destination`
@@ -244,9 +244,9 @@ _RESERVE = 512 << 10  # bytes; a checkpoint of 2,000 samples takes about 200 kB
 class ConversionRecord:
     """The record of a conversion's progress: an entry for each finished image, in the order of the source.
 
-    An entry is counted, and added to the table, when its sample is written. It enters the journal when the bytes of
-    the sample are on the disk; an interrupted conversion continues after the last entry in the journal. Data that grow
-    with the number of images are in unnamed files.
+    An entry is counted, and added to the table, when its sample is written. It is added to the journal when the bytes
+    of the sample are on the disk. An interrupted conversion continues after the last entry in the journal. Data that
+    grow with the number of images are in unnamed files.
 
     Parameters
     ----------
@@ -325,7 +325,7 @@ class ConversionRecord:
         return self._journal.entries()
 
     def add(self, entry: RecordEntry) -> None:
-        """Add the entry of the next image to the counts, to the table or to `skipped`, and to the report."""
+        """Add the entry of the next image to the counts, to the report, and either to the table or to `skipped`."""
         self.count += 1
         if entry.reason:
             self.skipped.append({"name": entry.name, "reason": entry.reason})
@@ -368,7 +368,7 @@ class ConversionRecord:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *rest: object) -> None:
-        """Close the files. An image that stopped the conversion may be replaced before the conversion continues."""
+        """Close the files; record that an image that stopped the conversion may be replaced before it continues."""
         self.close()
         if isinstance(error, ImageError) and error.index is not None:
             with contextlib.suppress(PackerError):  # without the mark, a replacement is refused as a changed file
@@ -638,7 +638,7 @@ def _files_below(directory: Path) -> Iterator[str]:
 
 
 def require_pack(destination: str | os.PathLike[str], files: Iterable[str]) -> None:
-    """Raise DestinationError if something other than a pack is at a path or URL, or files that are not the pack's.
+    """Raise DestinationError if a path or URL has something other than a pack, or files that do not belong to the pack.
 
     In doubt, files are not replaced, because another tool may have written them, and they may be the only copy.
 
@@ -685,7 +685,7 @@ def _require_mark(destination: str | os.PathLike[str]) -> None:
 def _require_file_or_directory(destination: Path) -> None:
     """Raise DestinationError for a link, a device, a FIFO or a socket; these are never replaced.
 
-    A pack that replaced a link would lie in the link's directory, and not on the disk to which the link points.
+    A pack that replaced a link would be on the link's own disk, and not on the disk to which the link points.
     """
     shown, mode = printable(destination), os.lstat(destination).st_mode
     if stat.S_ISLNK(mode):

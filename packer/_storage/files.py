@@ -49,8 +49,8 @@ _KNOWN = _is_known()
 def write_uncached(fd: int, parts: Sequence[Buffer]) -> int | None:
     """Write at the file's position like `os.writev`, but drop the bytes from the page cache once they are on disk.
 
-    The system starts writing the bytes to disk immediately, and then reuses their memory for the next bytes. A file
-    that was synced is as durable as one written in any other way.
+    The system starts writing the bytes to disk immediately, and then reuses their memory for the next bytes. After a
+    sync, the file is as durable as after ordinary writes.
 
     Returns
     -------
@@ -84,15 +84,15 @@ _COLLECT_PARTS = 500  # a system takes 1024 in one write
 class AppendFile:
     """A file that grows at its end and allows changes to bytes already written.
 
-    Appended data are collected and written together, at the latest by `flush`. The caller must not change data before
-    they are written.
+    Appended data are buffered, and written at the latest by `flush`. The caller must not change the data before they
+    are written.
 
     Parameters
     ----------
     path : path
         The file, which is created if missing. A symbolic link is refused.
     keep : int
-        The number of bytes of an existing file to keep; the file is cut after them.
+        The size in bytes to which an existing file is truncated.
     new : bool
         Whether to refuse an existing file.
     mode : int
@@ -232,8 +232,8 @@ class PatchFile:
 def _pieces(parts: Iterable[Buffer]) -> Iterator[list[Buffer]]:
     """Yield blocks of about `_COLLECT` bytes.
 
-    For longer writes Linux allocates larger pieces of memory than it has available, and a virtual machine has to
-    request them from its host. In a measurement, a write of 2 MiB took ten times as long per byte as one of half a MiB.
+    For a longer write, Linux needs larger pieces of memory than are free; a virtual machine requests them from its
+    host. In a measurement, a write of 2 MiB took ten times as long per byte as one of half a MiB.
     """
     piece, size = list[Buffer](), 0
     for part in parts:
@@ -300,9 +300,10 @@ def require_directory(directory: str | os.PathLike[str], path: str | os.PathLike
 
 
 def disk_size(path: str | os.PathLike[str]) -> int:
-    """Return the size in bytes of a file, or of the regular files below a directory; links there do not count.
+    """Return the size in bytes of a file, or the total size of the regular files below a directory.
 
-    Files that are removed meanwhile do not count either. FileNotFoundError is raised if nothing exists at `path`.
+    Symbolic links below the directory are not counted, and neither are files that are removed meanwhile.
+    FileNotFoundError is raised if nothing exists at `path`.
     """
     status = os.stat(path)
     if not stat.S_ISDIR(status.st_mode):
@@ -383,9 +384,9 @@ def require_output(
     begins: tuple[bytes, ...],
     is_right: Callable[[IO[bytes]], bool] = lambda file: True,
 ) -> None:
-    """Refuse a path at which a file, such as a report, cannot be written or would replace a file of another kind.
+    """Refuse a path if no file can be written there, or if it would replace a file of another kind.
 
-    Without this check, a mistake such as ``--html train.lmdb`` would destroy a pack.
+    Without this check, a mistake such as ``--html train.lmdb`` would replace a pack by a report.
 
     Parameters
     ----------
@@ -544,14 +545,14 @@ class Spool:
             self._write()
 
     def array(self, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Return all bytes so far as a vector, which stays valid; it is a mapping of the file."""
+        """Return a mapping of all bytes appended so far. It stays valid after `append` and `close`."""
         self._write()
         if not self._size:  # an empty file cannot be mapped
             return np.empty(0, dtype)
         return np.asarray(np.memmap(self._file, dtype, "r"))
 
     def close(self) -> None:
-        """Close the file; vectors that were handed out stay valid."""
+        """Close the file; arrays that were returned stay valid."""
         self._close()
 
     def _write(self) -> None:
@@ -602,7 +603,7 @@ class TableBuilder:
         name: bytes,
         more: Sequence[int | float] = (),
     ) -> None:
-        """Add one row; `more` has the values of the fields' columns, in their order."""
+        """Add one row; `more` has the values of the fields' columns, in the order of the columns."""
         self._count += 1
         self._name_end += len(name)
         self._rows.append(self._row.pack(label, height, width, offset, size, crc32c, self._name_end, *more))
@@ -622,7 +623,7 @@ class TableBuilder:
         self._names.append(names.blob.tobytes())
 
     def build(self) -> Table:
-        """Return the table of the rows so far, which stays valid."""
+        """Return a table of the rows added so far; the table stays valid."""
         rows = self._rows.array(self._row_type)
         columns = {name: rows[name] for name in self._types if name != "names"}
         return Table.of({**columns, "names": self._names.array(np.uint8)}, self._types)

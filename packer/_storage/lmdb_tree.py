@@ -39,7 +39,10 @@ _PAGE_NUMBER = struct.Struct("<Q")  # size of a node's reference to a value on o
 
 
 class Page:
-    """A leaf or branch page: nodes are added in key order from its end backwards, their pointers from its beginning."""
+    """A leaf or branch page, to which nodes are added in key order.
+
+    The nodes fill the page from its end backwards, and the pointers to them from its beginning.
+    """
 
     def __init__(self, number: int, flags: int) -> None:
         self.number = number
@@ -78,10 +81,10 @@ class Node(NamedTuple):
     ----------
     key : bytes
     page : int
-        The number of the page below; in a leaf the first overflow page of the value, or `NO_PAGE` if the value follows
-        its key.
+        In a branch, the number of the page below. In a leaf, the number of the value's first overflow page, or
+        `NO_PAGE` if the value follows its key.
     size : int
-        The bytes of the value; 0 in a branch.
+        The size of the value in bytes; 0 in a branch.
     flags : int
         The kind of the value: bytes, or the flags `F_SUBDATA` and `F_DUPDATA`.
     end : int
@@ -207,7 +210,7 @@ class LMDBTree:
             )
 
     def end(self) -> tuple[int, int]:
-        """Return offset and size of the end of the file, where packer writes the branches and the last leaves."""
+        """Return offset and size of the end of the file; in a pack, the branches and the last leaves are there."""
         branches = min(self._meta.branches, self._meta.last_page) + 1
         size = min(branches * self._page_size + _BESIDE, self._file.size)
         return self._file.size - size, size
@@ -222,9 +225,8 @@ class LMDBTree:
     def walk(self, first: bytes = b"") -> Iterator[tuple[bytes, int, int]]:
         """Yield key, offset and size of each value, in key order, beginning at the key `first`.
 
-        A malicious tree may contain cycles. The walk still ends: a path from the root has at most `MAX_DEPTH` pages,
-        and the keys of each leaf must be larger than those of earlier leaves, so a page that is reached twice raises an
-        error.
+        A malicious tree may contain cycles, but the walk ends: a path from the root has at most `MAX_DEPTH` pages. The
+        keys of each leaf must be larger than those of earlier leaves, so a page that is reached twice raises an error.
 
         Raises
         ------
@@ -270,7 +272,7 @@ class LMDBTree:
             raise CorruptPackError(f"page {number} is damaged", self._file.path) from error
 
     def _held_page(self, number: int) -> tuple[bool, list[Node], list[bytes]]:
-        """Return the results of `nodes` and the keys from a cache, because searches read the upper pages repeatedly."""
+        """Return the results of `nodes`, and the keys; cached, because searches read the upper pages repeatedly."""
         page = self._held.get(number)
         if page is None:
             is_leaf, nodes = self.nodes(number)

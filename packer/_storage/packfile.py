@@ -1,4 +1,4 @@
-"""Reads files of packs at given positions, without the risk of a crash; gives the C code the locations of bytes."""
+"""Reads files of packs at any position, without the risk of a crash; tells the C code where bytes are."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ LOCATION = np.dtype(
         )
     ]
 )
-"""The location of a sample's bytes, and the checksum that they are compared with, for C.
+"""The location of a sample's bytes, and the checksum that C compares them with.
 
 ``file``, ``position``, ``size``
-    The descriptor of a file, and the position and the number of the bytes in it. Instead of a descriptor: `MEMORY`, if
-    the position is an address; `BY_PATH`, if the bytes are a whole file, and the position is the address of its
-    `LISTED` record; `NOWHERE`, if the file does not have these bytes, or C must not read them.
+    The descriptor of a file, the position of the bytes in it, and their number. Three numbers replace a descriptor.
+    `MEMORY`: the position is an address in memory. `BY_PATH`: the bytes are a whole file, and the position is the
+    address of its `LISTED` record. `NOWHERE`: the file does not have these bytes, or C must not read them.
 ``raw``, ``height``, ``width``
     Whether the bytes are pixels; the image's size.
 ``checked``, ``crc32c``, ``label``, ``name``, ``name_size``
@@ -48,9 +48,10 @@ LISTED = np.dtype([(name, np.int64) for name in ("directory", "path", "size", "m
 """A file that C opens by its path, and reads only if its size and time are still those in this record.
 
 ``directory``, ``path``
-    A directory's descriptor, and the address of the file's path relative to this directory; the path ends with a NUL.
+    A directory's descriptor, and the address of the file's path, which is relative to this directory and ends with a
+    NUL.
 ``size``, ``modified``
-    Bytes; the time of the last change, in nanoseconds.
+    The size in bytes, and the time of the last change in nanoseconds.
 """
 
 
@@ -62,9 +63,9 @@ class PathRecords(NamedTuple):
 
 
 def by_path(directory: int, paths: Sequence[bytes], stamps: Ints) -> tuple[Ints, PathRecords]:
-    """Return the positions for `BY_PATH` locations of files, which are the addresses of records, and the records.
+    """Return a position for each file, to be read in C with the descriptor `BY_PATH`; and the records of the files.
 
-    The caller must keep the records until the files have been read.
+    A position is the address of the file's record. The caller must keep the records until the files have been read.
 
     Parameters
     ----------
@@ -85,12 +86,12 @@ def by_path(directory: int, paths: Sequence[bytes], stamps: Ints) -> tuple[Ints,
 
 
 LARGEST_READ = 2 << 30
-"""The most bytes of one read, and so of one sample: a small file with holes must not fill the memory."""
+"""The maximum size of one read, and so of one sample, in bytes: a sparse file must not fill the memory."""
 
 _CHECKED = 1 << 20  # bytes read at a time, only for their checksum
 _BEGINNING = 1 << 16  # bytes at the beginning of a file, which arrive when it is opened, even from a URL
 MOST_HELD = 256 << 20
-"""Bytes of the largest table that is read into memory (about 3 million samples); larger tables are mapped."""
+"""The size in bytes up to which a table is read into memory (about 3 million samples); larger tables are mapped."""
 
 _seek_lock = threading.Lock()
 
@@ -147,7 +148,7 @@ class FileBytes:
         return data
 
     def mapping(self, start: int, size: int) -> mmap.mmap:
-        """Map `size` bytes, at least one, from byte `start` on, which is a multiple of `mmap.ALLOCATIONGRANULARITY`."""
+        """Map `size` > 0 bytes from byte `start`, which must be a multiple of `mmap.ALLOCATIONGRANULARITY`."""
         try:
             return mmap.mmap(self.number, size, access=mmap.ACCESS_READ, offset=start)
         except ValueError as error:
@@ -173,9 +174,9 @@ class FileBytes:
 class PackFile:
     """A file of a pack, open for reading.
 
-    Reads specify their position, so many threads and, after a fork, many processes can use one open file. Samples are
-    read with `pread` instead of a mapping: if a disk fails or the file was cut short, a read raises an error, while
-    touching a mapping kills the process with SIGBUS. The same applies to tables, except very large ones: see `Vector`.
+    Each read specifies its position, so threads and forked processes can share one open file. Samples are read with
+    `pread`, not through a mapping: if the disk fails or the file was truncated, `pread` raises an error, but access to
+    a mapping kills the process with SIGBUS. Tables are also read with `pread`, except very large ones: see `Vector`.
 
     Parameters
     ----------
@@ -197,7 +198,7 @@ class PackFile:
     links : int
         Number of its hard links.
     inode : (int, int)
-        The file's device and its number on the device, which all hard links to a file share.
+        The file's device and its inode number, which are the same for all hard links to a file.
     """
 
     def __init__(self, path: str | os.PathLike[str], inside: str = "") -> None:
@@ -238,9 +239,9 @@ class PackFile:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], object]:
         """Return descriptors and positions of bytes for reads in C; NOWHERE for bytes outside the file.
 
-        The descriptors are duplicates, because this file may be closed while C reads, and its descriptor number may
-        then be given to another file. The duplicates are closed when the third value is released, which also keeps
-        bytes in MEMORY valid.
+        The descriptors are duplicates: if this file is closed while C reads, the system may use its descriptor number
+        for another file. The caller must keep the third value while C reads. When it is released, the duplicates are
+        closed, and bytes in MEMORY become invalid.
         """
         descriptor = self.duplicate()
         if descriptor is None:
@@ -249,23 +250,24 @@ class PackFile:
         return np.where(inside, descriptor.number, NOWHERE), offset, descriptor
 
     def duplicate(self) -> Descriptor | None:
-        """Return a duplicate descriptor, as in `locate`; None if C cannot read all bytes with a single descriptor."""
+        """Return a duplicate of the descriptor; None if C cannot read the whole file with a single descriptor."""
         number = self._fd
         try:
             return Descriptor(os.dup(number)) if hasattr(os, "pread") else None
-        except OSError:  # too many open files: reading one after the other needs no more
+        except OSError:  # too many open files: without a duplicate, Python reads the samples one by one
             return None
 
     def keep_together(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Fetch ranges (offset, size) from which arrays will be read; a file on a disk needs no fetching."""
+        """Fetch ranges (offset, size) from which arrays will be read; does nothing for a file on a disk."""
 
     def ahead(self, ranges: Iterable[tuple[int, int]], *, urgent: bool = False) -> None:
         """Fetch ranges (offset, size) without waiting; does nothing on a disk, where the system reads ahead."""
 
     def vectors(self, ranges: Mapping[str, tuple[int, int, str]]) -> Mapping[str, Vector | npt.NDArray[Any]]:
-        """Return vectors of the file, such as the columns of a table, which are read when they are first used.
+        """Return vectors of the file, such as the columns of a table; each is read when it is first used.
 
-        Vectors with a total size of at most `MOST_HELD` are kept in memory. All vectors stay valid after `close`.
+        If their total size is at most `MOST_HELD`, they are read into memory, otherwise mapped. All stay valid after
+        `close`.
 
         Parameters
         ----------

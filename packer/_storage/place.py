@@ -29,7 +29,7 @@ class FoundFile(NamedTuple):
     links : int
         Number of the file's hard links.
     inode : (int, int)
-        The file's device and its number on the device.
+        The file's device and its inode number.
     """
 
     size: int
@@ -77,7 +77,7 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def follow(self, way: str) -> Place:
-        """Return the location at an absolute path, or at a relative path, possibly with ``..``.
+        """Return the location at an absolute path or URL, or at a path relative to this location, possibly with ``..``.
 
         Raise ValueError if the path is invalid.
         """
@@ -106,7 +106,7 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def holding(self, names: Iterable[str]) -> set[str]:
-        """Return those of several paths below this directory at which there are regular files."""
+        """Return those of `names`, which are paths below this directory, that are regular files."""
 
     @abc.abstractmethod
     def holds(self, inside: str) -> bool:
@@ -136,10 +136,10 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def contains(self, path: str) -> bool:
-        """Tell whether a path from an error message belongs to this place or to a file below it."""
+        """Tell whether a path from an error message is this location, or one below it."""
 
     def names(self) -> list[str]:
-        """Return the names in this directory, as far as it can be listed."""
+        """Return the names in this directory; an empty list if it is in an object store."""
         return []
 
     def why_missing(self) -> str:

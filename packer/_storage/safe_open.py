@@ -1,8 +1,8 @@
 """Opens files of packs: regular files only, without following symbolic links inside a pack.
 
 A pack may come from a stranger. A name in the pack may refer to a FIFO (opening it blocks), to a device without an end,
-or to a link to an unrelated file. The path of the pack itself is chosen by the user, and may be a link. Names of
-samples are checked too before files are created with these names, because a name must not lead out of a directory.
+or to a link to an unrelated file. The path of the pack itself is chosen by the user, and may be a link. Before a file
+is created with the name of a sample, the name is checked too, because it must not lead out of the directory.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ def windows_problem(name: str) -> str | None:
 
 
 TOO_MANY_OPEN = (errno.EMFILE, errno.ENFILE)
-"""Errors of a process, or a machine, that has as many files open as it may; they say nothing about the file."""
+"""The errors if the process or the machine has too many open files; they say nothing about the file."""
 
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
-"""A flag of `os.open`, which then fails if the last part of the path is a symbolic link."""
+"""A flag that makes `os.open` fail if the last part of the path is a symbolic link."""
 
 _BY_DESCRIPTOR = os.open in os.supports_dir_fd and hasattr(os, "O_DIRECTORY") and NO_LINK != 0
 _FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # opening a FIFO must not wait for its other end
@@ -130,8 +130,8 @@ def open_regular(path: str | os.PathLike[str], inside: str = "", flags: int = os
     Raises
     ------
     StrangeFileError
-        If the path is not a regular file, or leads through a link; PointerError if a file opened for reading only is a
-        Git LFS pointer.
+        If the path is not a regular file, or leads through a link. PointerError if the file is opened for reading only,
+        and is a Git LFS pointer.
     OSError
         If the file cannot be opened.
     """

@@ -1,7 +1,7 @@
 """Stamps: size and modification time of every file of a source, to detect changed files.
 
-A change that keeps size and time is not detected. Such changes happen within one tick of the file system's clock, or by
-a program that restores the time.
+A change that leaves size and time the same is not detected. This happens if the file changes twice within one tick of
+the file system's clock, or if a program restores the time.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ Stamps = npt.NDArray[np.int64]
 """(N, 2) int64 array: one stamp for each file."""
 
 NO_STAMP: Stamp = (-1, -1)
-"""The stamp of a file that is not there, and of anything that is no regular file."""
+"""The stamp of a missing file, and of anything that is not a regular file."""
 
 ANY_TIME = -(1 << 63)
-"""A time that equals every other time: if a stamp has it, only sizes are compared, because copies change times."""
+"""A time that equals every other time: only sizes are compared if a stamp has it, because copies change times."""
 
 MENDABLE: Stamp = (-2, -2)
 """The stamp of a file that stopped a conversion and may be replaced. It equals every later stamp."""
 
 _BY_THE_SYSTEM = "ENOENT", "EACCES", "EPERM", "ENAMETOOLONG", "ELOOP", "ENOTDIR", "EISDIR", "ENXIO"
 ABOUT_THE_FILE = frozenset([0, *(getattr(errno, name) for name in _BY_THE_SYSTEM)])
-"""The numbers of errors that concern a file, and not the disk; 0 stands for errors that packer itself raised."""
+"""The error numbers that concern a file and not the disk; 0 stands for errors that packer itself raised."""
 
 _GRANULARITIES = (100, 10**3, 10**6, 10**9)  # ns: the resolution of times in protocols, on disks and in archives
 _CHUNK = 256  # files
@@ -53,7 +53,7 @@ _EPOCH = datetime(1970, 1, 1)
 
 
 def filled(path: str | os.PathLike[str]) -> int:
-    """Return how many bytes of a file are allocated on disk, because a file may be sparse; 0 if there is no file."""
+    """Return how many bytes of a file, which may be sparse, are allocated on disk; 0 if there is no file."""
     try:
         status = os.stat(path)
         if blocks := getattr(status, "st_blocks", 0):
@@ -130,8 +130,8 @@ def stamp_in(stamps: Stamps, index: int) -> Stamp:
 def same_stamp(before: Stamp, now: Stamp) -> bool:
     """Tell whether a file is unchanged.
 
-    Other mounts and copies of a tree may store times with less precision: if one of two times has only whole seconds,
-    for example, they are compared to the second.
+    Other mounts and copies of a tree may store times with less precision. For example, if one of two times has only
+    whole seconds, only the seconds are compared.
     """
     if before in (now, MENDABLE):
         return True

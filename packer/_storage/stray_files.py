@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # importing these would slow down the start of the process th
     from packer._table import Buffer
 
 LARGEST_POINTER = 1023
-"""Bytes that a pointer has at most."""
+"""The maximum size of a pointer in bytes."""
 
 IS_POINTER = "is a Git LFS pointer, not the file itself: fetch the files with `git lfs pull`"
 """The message of an error about a pointer, after its path."""

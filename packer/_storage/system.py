@@ -1,9 +1,9 @@
 """System resources, threads and processes: CPUs and memory that this process may use, Ctrl-C, starting Python.
 
 A process that packer starts imports packer from the same location as this process. Passing ``sys.path`` on is not
-enough: ``site`` adds the finder of an editable installation, and the program may have left the directory that the empty
-entry of ``sys.path`` stands for. Passing the environment on is not enough either: if a program changed ``sys.path``, or
-was started with ``-I``, ``-E`` or ``-P``, a new process searches other directories.
+enough. ``site`` adds the finder of an editable installation. An empty entry of ``sys.path`` stands for the current
+directory, and the program may have changed that. Passing the environment on is not enough either: if a program changed
+``sys.path``, or was started with ``-I``, ``-E`` or ``-P``, a new process searches other directories.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def interrupts_held() -> Iterator[None]:
     """Defer Ctrl-C. A process started in the block never receives it, not even while it imports its modules.
 
     Blocking the signal in this thread is not enough: another thread receives it, and Python still interrupts the main
-    thread, which could leave a half-started process behind. So Python's handler is deferred too.
+    thread. That could leave a half-started process behind, so Python's handler is deferred too.
     """
     held: list[int] = []
     handler = signal.getsignal(signal.SIGINT)

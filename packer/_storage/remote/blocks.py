@@ -279,7 +279,7 @@ class Blocks:
         return range(begin // self._block, -(-(begin + size) // self._block))
 
     def _fetch(self, runs: Sequence[range], *, again: bool) -> None:
-        """Order the blocks of runs, unless ordered before, and wait for all of them; RemoteError if a block fails.
+        """Order those blocks of `runs` that are not yet ordered, and wait for all blocks; RemoteError if one fails.
 
         With `again`, blocks that fail their checksum count as missing.
         """

@@ -2,9 +2,9 @@
 
 `Blocks` (blocks.py) requests missing blocks, and the fetching process (fetcher.py) writes them here.
 
-Nobody counts the users of a file, and reading takes no lock. A writer unlinks the least recently used files; a process
-that has such a file open can still read it. The bytes in a cache are trusted, so no other user may be able to write
-there (`trusted_cache`).
+Readers take no locks, and their number is not counted. A writer unlinks the least recently used files; a process that
+has such a file open can still read it. The bytes in a cache are trusted, so a cache to which another user can write is
+not used (`trusted_cache`).
 
 A `Segment` is a file with at most 64 MiB of an object, in blocks of 16 KiB. The file begins with an entry for each
 block: 0 if the block is missing, otherwise the block's CRC-32C and a mark. An entry is written after its block. So a
@@ -317,7 +317,8 @@ class Home(NamedTuple):
     identity : str
         The name of this version's directory in `cache_dir`.
     about : dict
-        The content of the note in the directory: the URL without secrets as "url", and "size", "etag" and "modified".
+        The content of the note in the directory, with the keys "url" (the URL without secrets), "size", "etag" and
+        "modified".
     """
 
     cache_dir: str
@@ -417,7 +418,7 @@ class CachedObject:
     modified : int
         The time at which this version was written, in nanoseconds since 1970; 0 if unknown.
     object_size, size : int
-        Bytes of the object, and the disk space of its blocks in the cache, in bytes.
+        The size of the object, and the disk space that its cached blocks take up, in bytes.
     used : float
         The time of the last use, in seconds since 1970.
     """
@@ -621,8 +622,8 @@ _warned = set[str]()
 def trusted_cache(cache_dir: str | None) -> str | None:
     """Return the directory of a cache; None, with one warning, if another user can write to it.
 
-    A directory that root owns may belong to a group; the members of this group then trust each other. A missing
-    directory is accepted, because it is created for this user alone.
+    If root or this user owns the directory, a group may be able to write to it; the members of the group trust each
+    other. A missing directory is accepted, because it is created for this user alone.
     """
     if cache_dir is None or not hasattr(os, "geteuid"):
         return cache_dir

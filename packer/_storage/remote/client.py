@@ -83,7 +83,7 @@ def _read(fd: int, size: int) -> memoryview | None:
 
 
 SMALL = 4 << 10
-"""Bytes of a block without a cache directory: few, so that a request fetches few bytes of neighbouring samples."""
+"""The size in bytes of a block without a cache directory. It is small, to fetch few bytes of neighbouring samples."""
 
 _SHARE, _MOST, _LEAST = 16, 4 << 30, 64 << 20
 
@@ -144,7 +144,7 @@ STARTS = 2
 """The number of fetchers that may get an order: if the first fetcher dies, a second one gets the order."""
 
 ENDED = "ended"
-"""The failure of an order whose fetcher ended; another fetcher may carry it out."""
+"""The failure of an order whose fetcher ended; another fetcher may carry out the order."""
 
 LOOK_AGAIN = 1.0
 """Seconds after which a waiting thread checks whether the fetcher still gives signs of life."""
@@ -429,7 +429,7 @@ def head(url: str, settings: RemoteSettings | None = None) -> Version | None:
     Raises
     ------
     RemoteError
-        If the store does not respond within the time limit of `settings`, by default of those chosen for the URL.
+        If the store does not respond within the time limit of `settings`; by default, the settings chosen for the URL.
     """
     found = look(url, 1, settings)
     return found and found[0]
@@ -499,8 +499,8 @@ _LISTING_THREADS = 32
 def list_in_parallel(url: str) -> list[RemoteObject]:
     """Return the objects below a URL, in no order; RemoteError if the store does not list them.
 
-    S3 lists a thousand names in each request. So the folders of `url` are listed first, and then their contents in
-    parallel. obstore stops at a name that is no path, and boto3, which is slower, lists it too.
+    A response of S3 has at most a thousand names. So the folders of `url` are listed first, and then their contents in
+    parallel. obstore fails if a name is not a valid path; then boto3, which is slower, lists the objects.
     """
     folders = _folders_of(url)
     try:
@@ -518,7 +518,7 @@ def list_in_parallel(url: str) -> list[RemoteObject]:
 
 
 class _NameError(RemoteError):
-    """The name of an object is no path."""
+    """The name of an object is not a valid path."""
 
 
 def _below(url: str, folder: str) -> list[RemoteObject]:
@@ -526,7 +526,7 @@ def _below(url: str, folder: str) -> list[RemoteObject]:
 
 
 def _folders_of(url: str) -> list[str]:
-    """Return the names of the folders directly below a URL; empty if there are objects too, or no list of folders."""
+    """Return the names of the folders directly below a URL; none if it also has objects there, or cannot be listed."""
     bucket, prefix = _bucket_of(url)
     try:
         prefixes, has_objects = ([], True) if bucket is None else bucket.folders_in(prefix)
@@ -537,7 +537,7 @@ def _folders_of(url: str) -> list[str]:
 
 
 def _bucket_of(url: str) -> tuple[S3Bucket | None, str]:
-    """Return the bucket of a URL, None for other stores and without boto3; and how the keys below the URL begin."""
+    """Return the S3 bucket of a URL (None for another store, or without boto3), and the prefix of keys below it."""
     from packer._storage.remote.s3 import S3Bucket
 
     base = parse(url)

@@ -41,7 +41,7 @@ _ATTEMPTS = 4  # attempts that share the time limit, so that one silent connecti
 _PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds between attempts, twice as long each time
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _TRIES = {"missing": 1, "changed": 1, "outside": 1, "name": 1, "refused": 1, "denied": 2, "partial": 3, "length": 8}
-"""The number of attempts, by kind of failure, for failures that are likely to last."""
+"""The number of attempts for each kind of failure that is likely to last."""
 
 
 class Target(NamedTuple):
@@ -286,7 +286,7 @@ def _is_another(now: Version, then: Version) -> bool:
 
 
 async def _hand_on(request: RangeRequest, result: Any) -> None:
-    """Pass a body on when all of it has arrived, because if its length is wrong, even its first bytes may be wrong."""
+    """Pass a body on when all of it has arrived: if its length is wrong, even its first bytes may be wrong."""
     assert request.end is not None
     parts, size, expected = [], 0, request.end - request.at
     async for chunk in result.stream(min_chunk_size=_CHUNK):

@@ -60,9 +60,10 @@ class StoreError(Exception):
     Attributes
     ----------
     kind : str
-        "missing", "changed" and "denied" are permanent; "outside" is a range beyond the object, "partial" a server that
-        sends only whole objects, "length" another number of bytes than requested, "name" an object with a name that is
-        no path, "refused" another permanent failure, "away" an unreachable host, and "again" a temporary failure.
+        Permanent failures are "missing", "changed", "denied", and "refused" for any other. "again" is a temporary
+        failure, and "away" an unreachable host. "outside" is a range beyond the object, "partial" a server that sends
+        only whole objects, "length" a response with a wrong number of bytes, and "name" an object whose name is not a
+        valid path.
     last_received : float
         Time of the last received byte before the error, by the monotonic clock; 0 if unknown.
     """

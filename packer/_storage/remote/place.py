@@ -104,7 +104,7 @@ class RemoteFile(PackFile):
     def locate(
         self, offset: npt.NDArray[np.int64], size: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], object]:
-        """Fetch the missing bytes, and return descriptors and positions of the bytes, as `PackFile.locate`."""
+        """Fetch the missing bytes, and return descriptors and positions of all bytes, like `PackFile.locate`."""
         self._require_open()
         inside = (offset >= 0) & (size >= 0) & (size <= LARGEST_READ) & (offset <= self.size - size)
         file, position, held = np.full(len(offset), NOWHERE), offset.copy(), list[object]()
@@ -134,8 +134,8 @@ class RemoteFile(PackFile):
         ranges : iterable of (int, int)
             Offset and size of each. Bytes outside of the object are ignored.
         urgent : bool
-            Whether the ranges are about to be read: then they are fetched before others, and reading only waits for
-            them.
+            Whether the ranges are about to be read. If so, they are fetched before others, and a read waits for these
+            requests only.
         """
         self._require_open()
         inside = [(begin, size) for begin, size in ranges if 0 <= begin < begin + size <= self.size]

@@ -1,7 +1,7 @@
 """Writing to buckets of S3 and compatible stores, through boto3, which is pure Python.
 
-boto3 finds credentials, the endpoint and the region like every other tool: in ``AWS_PROFILE``, ``AWS_ENDPOINT_URL`` and
-similar variables, in files, or from the machine. Every call has limits for connecting, for waiting for data, and for
+boto3 finds credentials, the endpoint and the region as for every other tool: in variables such as ``AWS_PROFILE`` and
+``AWS_ENDPOINT_URL``, in files, or from the machine. Every call has limits for connecting, for waiting for data, and for
 the number of attempts.
 
 A large file is uploaded in parts, several at a time; the object appears when all parts have arrived. A killed upload
@@ -53,7 +53,7 @@ from packer.errors import (
 )
 
 PART = 8 << 20
-"""Bytes of a part, and of the largest object that is sent in one piece."""
+"""The size of a part, and the maximum size of an object that is sent in one piece, in bytes."""
 
 _ATTEMPTS = 8
 _MOST_CONNECTIONS = 16
@@ -176,7 +176,7 @@ class S3Bucket:
         return None
 
     def keys_below(self, prefix: str, most: int | None = None) -> list[str]:
-        """Return the keys that begin with `prefix`, in their order; no more than about `most`."""
+        """Return the keys that begin with `prefix`, in the store's order; stop after about `most` keys."""
         found: list[str] = []
         with self._calling(prefix, "listed"):
             limit = {"MaxItems": most} if most else {}
@@ -308,7 +308,7 @@ class S3Bucket:
             log.finished(key, etag)
 
     def abort_others(self, key: str, log: UploadLog, *, even_alive: bool) -> list[str]:
-        """Abort those uploads of an object and of objects below it that are not in the log; return a note for each.
+        """Abort uploads of an object, and of objects below it, unless they are in the log; return a note for each.
 
         Parameters
         ----------
@@ -523,7 +523,7 @@ class _ObjectUpload:
         return _SentPart(digest, etag)
 
     def _known(self, number: int) -> _SentPart:
-        """Return MD5 and ETag of a part without asking the store."""
+        """Return MD5 and ETag of a part without a request to the store."""
         digest = md5_of(self._read((number - 1) * self._part, self._part))
         return _SentPart(digest, self._log.etag_of(self._key, number, digest.hex()))
 
@@ -558,8 +558,7 @@ class UploadLog:
     ids : dict of str to str
         The id of the last upload of each object.
     before : dict of str to set of str
-        For each object with an upload whose id is not recorded, the ids of other uploads that already existed when this
-        upload began.
+        For each object with an upload whose id was not recorded, the ids of the uploads that existed before this one.
     done : dict of str to str
         The ETags of objects that were completed.
     replaced : set of str or None

@@ -66,9 +66,9 @@ class Url:
     def redacted(self) -> str:
         """Return the URL without possible secrets: the user, and the query.
 
-        Only the well-known names in a query are shown, without their values. In the URL of a bucket, text that looks
-        like a query or a fragment is a part of the key, and is hidden as well. A malformed host is hidden too, because
-        it may be half of a password.
+        Of a query, only well-known names are shown, without their values. In the URL of a bucket, text that looks like
+        a query or a fragment belongs to the key, and is hidden as well. A malformed host is hidden too, because it may
+        be half of a password.
         """
         host = self.host if _HOST.fullmatch(self.host) else "..."
         if self.scheme in ("http", "https"):
@@ -195,7 +195,7 @@ def _hidden(text: str) -> str:
 
 
 CACHE_DIR, CACHE_SIZE, TIMEOUT = "PACKER_CACHE_DIR", "PACKER_CACHE_SIZE", "PACKER_TIMEOUT"
-"""The environment variables that apply if the option of a setting is not used."""
+"""The environment variables for the settings of reading; an option takes precedence over its variable."""
 
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kKmMgGtT]?)i?[bB]?\s*")
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
@@ -210,8 +210,8 @@ class RemoteSettings:
     Attributes
     ----------
     cache_dir : str or None
-        The directory of the cache. None: cache in memory only, for the life of the process; this is always so on
-        systems without `os.pread`, such as Windows.
+        The directory of the cache. None: cache in memory only, for the life of the process. On systems without
+        `os.pread`, such as Windows, it is always None.
     cache_size : int or None
         The size limit of the cache in bytes; None: a share of the free space.
     timeout : float
@@ -229,7 +229,7 @@ class RemoteSettings:
         cache_size: int | str | None = None,
         timeout: float | None = None,
     ) -> RemoteSettings:
-        """Return settings from options; if an option is None, from its environment variable, otherwise the default.
+        """Return settings; an option that is None comes from its environment variable, or has its default.
 
         Parameters
         ----------
