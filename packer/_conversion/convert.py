@@ -425,8 +425,7 @@ def require_space(source: Source, recipe: Recipe, destination: Path, done: int =
 
 @contextlib.contextmanager
 def _estimating_space(pack: Path, record: ConversionRecord) -> Iterator[None]:
-    """If the disk is full, add to the error an estimate of the space for the remaining images, based on those so
-    far."""
+    """If the disk is full, add to the error an estimate of the space that the remaining images need."""
     try:
         yield
     except DestinationError as error:

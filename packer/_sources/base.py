@@ -94,9 +94,9 @@ class OtherFiles:
         return OtherFiles({suffix: number for suffix, number in counts.items() if number > 0}, names)
 
     def notes(self) -> list[str]:
-        """Return a note that counts the files by suffix and names the option that reads the images among them.
+        """Return a list of one note; an empty list if there are no files.
 
-        The list is empty if there are no files.
+        The note counts the files by suffix, and names the option that reads the images among them.
         """
         if not self.counts:
             return []
@@ -452,7 +452,7 @@ class ComputedFields:
     compute: Callable[[Source, int, Mapping[str, Stored], ReadBuffer], Sequence[Stored]]
 
     def digest(self, sha256: str) -> str:
-        """Combine `sha256`, the digest of a list's columns, with these fields; return the digest of the whole list."""
+        """Return the digest of a list with these fields; `sha256` is the digest of the list's columns."""
         described = json.dumps([field.to_json() for field in self.fields], sort_keys=True)
         return hashlib.sha256(f"{sha256}{described}".encode()).hexdigest()
 
@@ -473,7 +473,7 @@ class Source:
     names : Names
         Paths relative to `root`, with forward slashes, in the order in which a conversion stores the images.
     labels : (N,) int64 or float64 array
-        Indices into `classes`, -1 for an unlabeled image; or numbers, depending on `label_type`.
+        Indices into `classes`, with -1 for an unlabeled image; or numbers without classes, depending on `label_type`.
     classes : list of str
     notes : list of str
         Remarks on the source that commands show to the user.
@@ -609,7 +609,7 @@ class Source:
         yield from self.others.report()
 
     def complete_account(self) -> Account | None:
-        """Return the account in the form that a manifest stores: it also counts the files ignored for their suffix."""
+        """Return the account for a manifest, which also counts the files that were ignored because of their suffix."""
         if self.account is None:
             return None
         complete = Account.united([self.account])
@@ -621,7 +621,7 @@ class Source:
     def without_account(self) -> Source:
         """Return the source with an empty account and without `doubts`.
 
-        In a conversion in parts, only the first part stores them, for the whole source.
+        In a conversion in parts, only the first part stores the account and `doubts` of the whole source.
         """
         return self._with(account=None if self.account is None else Account(), doubts=())
 
@@ -638,7 +638,7 @@ class Source:
         return None if self.stamps is None else self.stamps[:, 0].clip(0)
 
     def stamped(self) -> Source:
-        """Return the source with the stamps that it has, or else with the current stamps of its files."""
+        """Return the source with stamps: its own, or if it has none, the current stamps of its files."""
         return self._with(stamps=self.present_stamps()) if self.stamps is None else self
 
     def present_stamps(self) -> Stamps:
@@ -794,10 +794,10 @@ class Source:
             raise ImageChangedError(f"changed since it was listed: {what}", self.names[index])
 
     def require_undamaged(self) -> None:
-        """Raise SourceError if the list of images is damaged, which a list in memory never is."""
+        """Raise SourceError if the list of images is damaged. A list in memory is never damaged."""
 
     def require_whole(self) -> None:
-        """Raise SourceError if the list omits unusable images, or if images may be missing from files of the source.
+        """Raise SourceError if the list omits unusable images, or if files of the source may lack images.
 
         The message names the option that accepts the remaining images.
         """

@@ -2,9 +2,9 @@
 
 Several files about the same images are joined, and checked for consistency. In a field of objects, the value of an
 image has one row for each annotation, in the order of the files. The value is null if the files with objects do not
-list the image, and empty if they list it without an object. Ids of categories and annotations that are texts are
-replaced by numbers, from 1 on in the order of the files, and the field ``members`` keeps the texts; the ids of images
-do not change.
+list the image, and empty if they list it without an object. If the ids of categories or annotations are texts, they are
+replaced by numbers, from 1 on in the order of the files; the field ``members`` keeps the texts. The ids of images do
+not change.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class CocoImage:
     members : dict
         The image's entry in the list of images, without its id.
     objects, captions : dict of Id to dict, optional
-        Annotations by their ids, in the order of the files; None if no file with annotations of this sort lists the
-        image.
+        The image's objects and captions by their ids, in the order of the files; None if no file that has objects, or
+        captions, lists the image.
     """
 
     members: dict[str, Any]
@@ -197,9 +197,9 @@ class _File:
     def _entries(
         self, document: dict[str, Any], name: str, refuse: Callable[[str, Any, SourceError], None]
     ) -> list[dict[str, Any]]:
-        """Return the entries of a list of the document that have an id of their own.
+        """Return those entries of the document's list `name` that have a valid and unique id.
 
-        `refuse` is called for each other entry, with a name of the entry and the error.
+        For every other entry, `refuse` is called with the entry's position in words, the entry, and the error.
         """
         entries = document.get(name, [])
         if not isinstance(entries, list):
@@ -330,7 +330,7 @@ class _File:
     def _leave_out(self, id: Id, name: str, error: SourceError) -> None:
         """Record an unusable image, or raise the error.
 
-        The record has the image's file name according to an earlier entry; `name` if there is none.
+        The record contains the image's file name from an earlier entry, or `name` if there is no such entry.
         """
         if id not in self._joined.unusable:
             image = self._joined.images.get(id)
@@ -426,7 +426,7 @@ def columns_of(
     joined : Joined
         The contents of the files.
     shown : str
-        The name by which messages call the files.
+        The name of the files in messages.
     unusable : dict of int to SourceError
         Receives the row of each image with a value that does not fit its field, and the error. Such a value becomes
         null.
@@ -666,7 +666,7 @@ def coco_source(
 def _with_all_boxes(
     ids: Sequence[Id], joined: Joined, names: Mapping[Id, str], shown: str, bad: BadSamples
 ) -> list[Id]:
-    """Return the usable images: if any annotation has a box, an image with an annotation without a box is unusable."""
+    """Return the usable images. If any annotation has a box, an image with an annotation without a box is unusable."""
     lacking: dict[Id, list[Id]] = {}
     boxes = False
     for id in ids:

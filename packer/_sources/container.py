@@ -214,7 +214,7 @@ def container_source(
     classes : sequence of str, optional
         Class names in the order of their ids.
     directory : Path, optional
-        The directory that the user passed; files in it that are not of the container may have labels.
+        The directory that the user passed. Files in it that do not belong to the container may contain labels.
     in_place, bad : optional
         The same as for `list_samples`.
     unlabeled : bool
@@ -263,7 +263,7 @@ def container_source(
 
 
 def _account_for_tables(container: Container, directory: Path) -> None:
-    """Record, as candidates for labels, files with names like label files next to the container's files."""
+    """Record in the account the files next to the container's files whose names suggest that they contain labels."""
     own = {name.rpartition("/")[2] for name in container.files}
     with os.scandir(directory) as entries:
         names = sorted(entry.name for entry in entries if entry.is_file() and entry.name not in own)

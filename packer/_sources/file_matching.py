@@ -1,8 +1,8 @@
 """Find the files below a directory that the names in tables and lists refer to.
 
-Tables and lists may come from another system than the files. Their names may have backslashes, another Unicode form,
-upper or lower case, or the directories of another machine, or may be ids instead of names. If exactly one file matches
-a name, the name refers to that file. Otherwise the name stays unchanged, and reading it is an error.
+Tables and lists may come from another system than the files. A name in them may have backslashes, another Unicode form,
+upper case instead of lower case, or the directories of another machine; or it may be an id. If exactly one file matches
+a name, the name refers to that file. Otherwise the name stays unchanged, and reading its file is an error.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class FileMatcher:
     names : mapping of int to str
         The names that are not exactly equal to a file, by row.
     alone : bool
-        Whether `names` are all names of the table. Only then are directories ignored: leading directories that all
-        names have in common, or directories that all names lack.
+        Whether `names` are all names of the table. If so, leading directories that all names have in common are
+        ignored, or the directories of the files if all names lack them.
 
     Attributes
     ----------
@@ -108,14 +108,14 @@ class FileMatcher:
                 self.several.setdefault(row, sorted(files))
 
     def _match_ids(self) -> None:
-        """Match names without the suffix of an image with files, whose suffix is ignored."""
+        """Match names that have no image suffix with files; the suffix of a file is ignored."""
         rest = self._names
         self._names = {row: name for row, name in rest.items() if not name.endswith(IMAGE_SUFFIXES)}
         self._match(_WITH_SUFFIX, str, _stem)
         self._names = {row: name for row, name in rest.items() if row not in self.found}
 
     def _match_below(self) -> None:
-        """Match names without leading directories that all of them share, above the source or of another machine."""
+        """Match names after removing leading directories that all names share, such as those of another machine."""
         if not self._names:
             return
         parts = {row: name.strip("/").split("/") for row, name in self._names.items()}

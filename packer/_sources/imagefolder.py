@@ -1,8 +1,8 @@
 """Directories of images: with one subdirectory for each class, as in torchvision's ImageFolder, or without classes.
 
 Classes are the sorted names of the root's subdirectories, as with `find_classes` in `torchvision.datasets.folder`.
-Within a class, the rules of `make_dataset` in the same module apply: directories are visited in the order of their
-paths, symbolic links to directories are followed, and a file is an image if it has the suffix of an image, in upper or
+Within a class, the rules of `make_dataset` in the same module apply. Directories are visited in the order of their
+paths, and symbolic links to directories are followed. A file is an image if it has the suffix of an image, in upper or
 lower case. Hidden files and directories count too, and the account of the source lists them. There is one difference
 from ImageFolder: helper files that macOS and Windows write next to other files are not images, even if their names end
 like those of images.
@@ -54,8 +54,8 @@ class ImageRule:
     Attributes
     ----------
     extensions : tuple of str
-        The suffixes of images, in lower case; names of files can have them in upper case too. ImageFolder has the same
-        argument.
+        The suffixes of images, in lower case; in the names of files, they may be in upper case too. ImageFolder has the
+        same argument.
     any_image : bool
         Whether files with other suffixes are opened, and count if their first bytes are those of an image.
     skip_hidden : bool
@@ -319,16 +319,16 @@ def imagefolder_source(
         Returns the files that contain values of fields. Such files are not images themselves, and a directory without
         other images is not a class.
     allow_empty : bool
-        Whether a class without images is allowed; with `classes` it always is. ImageFolder has the same argument, with
-        the default False, which conversions use too.
+        Whether a class without images is allowed; with `classes`, such a class is always allowed. ImageFolder has the
+        same argument. Its default is False, which conversions use too.
     bad : BadSamples, optional
         Collects the images of classes that are not in `classes`; by default such a class is an error.
 
     Raises
     ------
     SourceError
-        If `root` is not a directory, a directory in it cannot be listed, it has no images, or it has a class that is
-        not in `classes`; if `classes` contain a name twice; or if a class has no image and `allow_empty` is False.
+        If `root` is not a directory, or has no images; if a directory in it cannot be listed; if a class is not in
+        `classes`, or is in `classes` twice; or if a class has no image and `allow_empty` is False.
     """
     walk = Walk(root, rule or ImageRule())
     folders = list(filter(walk.enters, subdirectories(root)))

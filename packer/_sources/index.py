@@ -322,7 +322,7 @@ def build_index(
         What happens if an image cannot be read: ``"fail"`` raises the error; ``"skip"`` leaves the image out and lists
         it in the manifest; ``"keep"`` includes it with a size of 1 x 1, so that reading it reports the error.
     keys : mapping, optional
-        The keys, such as ``label=target``, with which a container was opened, for the manifest's settings.
+        The keys with which a container was opened, such as ``label=target``; the manifest's settings record them.
     progress : callable, optional
         Called with the number of images inspected so far, and the total.
 
@@ -391,7 +391,10 @@ def build_index(
 
 
 def _require_apart(table: Table, locations: IndexLocations) -> None:
-    """Raise SourceError if two samples share bytes, as in a dictionary or a forged list: in a pack that is damage."""
+    """Raise SourceError if two samples share bytes, for example in a dictionary-encoded column or a forged list.
+
+    Readers treat samples of a pack that share bytes as damaged.
+    """
     for index in as_stored(table, locations.pixels).overlapping():
         name = printable(decode_name(table.row(index).name or b""))
         raise SourceError(

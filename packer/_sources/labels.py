@@ -85,10 +85,10 @@ _WANTED = {"int": "a whole number of 64 bits", "float": "a finite number"}
 _CLASS, _INT, _FLOAT = (option("label_type", one) for one in LABEL_TYPES)
 
 NO_IMAGE = "no image has it; it keeps its id because of --classes-from"
-"""The reason that the account of a source states for a class without images in the given class list."""
+"""The reason in an account for a class of `--classes-from` that has no images."""
 
 Refuse = Callable[[int | None, str], SourceError]
-"""Takes a row's index and a problem; returns the error about the row's label; about all labels if the index is None."""
+"""Takes a row's index (None for all rows) and a problem; returns the error about the label or labels."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class LabelTexts:
                 yield row, self._refuse(row, problems[text])
 
     def _problem(self, text: str) -> str | None:
-        """Return the reason why a label is unusable whatever the other labels are; None if there is no such reason."""
+        """Return the reason why a label is unusable regardless of the other labels; None if there is none."""
         if not _is_utf_8(text):
             return f"is not UTF-8. {_AS_UTF_8}"
         if self._label_type in ("int", "float"):
@@ -332,9 +332,9 @@ def _remarks(distinct: Iterable[str]) -> list[str]:
 def _lists_of_words(names: Sequence[str]) -> list[str]:
     """Return names that may be space-separated lists of labels; empty if most names of several words are not lists.
 
-    Ordinary class names can share words too, but at the same place: the end, like golden retriever and curly retriever,
-    or the beginning. In lists, however, a word also occurs alone, or both first and last, or all words of a name occur
-    in other names.
+    Ordinary class names can share words too, but either at the end (golden retriever, curly retriever) or at the
+    beginning. A name is probably a list if one of its words is also a whole name, if one of its words is the first word
+    of one name and the last word of another, or if all of its words occur in other names.
     """
     split = {name: name.split() for name in names}
     several = {name: words for name, words in split.items() if len(words) > 1}
@@ -404,7 +404,7 @@ def account_for_classes(source: Source, classes: Sequence[str]) -> None:
 def with_given_classes(
     source: Source, fields: Sequence[Field], pack: Path, bad: BadSamples, table: Path | None = None, *, remedy: str
 ) -> Source:
-    """Return a source in which fields have the class ids of a pack: of the pack's field with the same name and kind.
+    """Return a source in which each field has the class ids of the pack's field with the same name and kind.
 
     The ids in columns are replaced. Ids that are stored in a pack or computed from annotations cannot be replaced. An
     image becomes a bad sample if the pack's field lacks its class, or if its id cannot be replaced and means another
@@ -425,8 +425,8 @@ def with_given_classes(
     Raises
     ------
     SourceError
-        If bad samples are errors, and a field has a class that the pack's field lacks, or has other classes and ids
-        that cannot be replaced; or if no image remains.
+        If no image remains. If bad samples are errors, also if a field has a class that the pack's field lacks, or if a
+        field has other classes and its ids cannot be replaced.
     """
     of_pack = {(field.name, field.kind): field for field in fields if KINDS[field.kind].has_classes}
     columns = {column.field.name: column for column in source.columns}

@@ -2,7 +2,7 @@
 
 In ``metadata.csv``, ``.jsonl`` or ``.parquet``, the column ``file_name`` is the path of an image, relative to SRC, and
 ``NAME_file_name`` is the path of another file of the image. ``label``, or ``labels`` with a single label in each row,
-is the label. ``objects`` has boxes, x y width height, and their categories. Every other column is a field; the cells
+is the label. ``objects`` has boxes (x y width height) and their categories. Every other column is a field; the cells
 determine the field's kind.
 
 ``dataset.json``, written by ``dataset_tool.py`` of StyleGAN and EDM, has the labels of images by their paths. The
@@ -60,7 +60,7 @@ _BEGIN = re.compile(rb'(\xef\xbb\xbf)?\s*\{\s*"labels"\s*:')  # of a file of Sty
 
 
 class MetadataTable(LabelTable):
-    """A metadata table, in which `objects` is split into columns: boxes x y x y, their categories, and other members.
+    """A metadata table, in which `objects` is split into columns: boxes (x y x y), their categories, and other members.
 
     Attributes
     ----------
@@ -458,7 +458,7 @@ def _labels_in(path: Path) -> DatasetLabels | None:
     Raises
     ------
     SourceError
-        If the file begins as StyleGAN's tool begins it, but is not JSON: it was cut short, for example.
+        If the file begins like the files of StyleGAN's tool, but is not JSON, for example because it is truncated.
     """
     try:
         if os.path.getsize(path) > _LARGEST_JSON:
@@ -476,7 +476,7 @@ def _labels_in(path: Path) -> DatasetLabels | None:
 
 
 def _classes(labels: Sequence[Any], classes: Sequence[str] | None, path: Path, bad: BadSamples) -> list[str]:
-    """Return the classes of images; SourceError if no label is a class id, but labels are numbers."""
+    """Return the classes of the images; SourceError if labels are numbers, but none of them is a class id."""
     numbers = [label for label in labels if type(label) is int]
     ids = [number for number in numbers if UNLABELED <= number <= 1000 + 10 * len(labels)]
     if numbers and not ids and len(numbers) + labels.count(None) == len(labels):

@@ -64,7 +64,7 @@ class ObjectSource(Source):
     urls: Names | None = None
 
     def present_stamps(self) -> Stamps:
-        """Return the stamps from the listing, which is recent, so that nothing is requested again."""
+        """Return the stamps from the listing, without requests to the store, because the listing is recent."""
         assert self.stamps is not None
         return self.stamps
 
@@ -342,9 +342,9 @@ def url_table_source(base: str | None, table: Path, options: TableOptions) -> So
 
 
 def _unnamed(base: str | None, rows: _UrlRows) -> tuple[Account, list[str]]:
-    """Return an account of the images below `base` that the table does not name.
+    """Return an account of the images below `base` that the table does not name, and a list of notes.
 
-    If they cannot be listed, the account is empty, and the list has a note with the reason.
+    If the images cannot be listed, the account is empty, and a note has the reason.
     """
     account, suffixes = Account(), ImageRule().extensions
     if base is None or parse(base).scheme in ("http", "https"):  # HTTP servers do not list their files

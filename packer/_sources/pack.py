@@ -41,10 +41,10 @@ class PackSource(Source):
     samples : range or (N,) int64 array
         The indices of this source's samples in the sequence of all samples of the packs.
     repeated : frozenset of int
-        The samples with the name of an earlier sample; always empty for several packs.
+        The samples that have the same name as an earlier sample; empty for several packs, where this is an error.
     overlapping : frozenset of int
-        The samples that share bytes with an earlier sample. Reading them is an error, because otherwise a few bytes
-        could become any number of samples.
+        The samples that share bytes with an earlier sample. Reading such a sample is an error, because otherwise a few
+        bytes could become any number of samples.
     united : Manifest
         The combined manifest of the packs.
     condition : str

@@ -15,7 +15,7 @@ only those blocks of the list that contain images of its part, and compares the 
 An interrupted conversion that continues, and the tasks of a conversion in parts, use the list to detect files that have
 changed since the listing.
 
-The JSON also contains the account of the source, which tells what became of every file. Lists with fields have version
+The JSON also contains the account of the source, which has the outcome for every file. Lists with fields have version
 5, all others version 4. Lists of earlier versions contain less and are refused; `packer scan` makes new ones.
 
 Fields, each column beginning at a multiple of 8 bytes:

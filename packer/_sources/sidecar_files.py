@@ -39,10 +39,10 @@ class FileField:
     ----------
     name, kind : str
     template : str
-        A path relative to the source, with placeholders: ``{path}``, the image's path; ``{dir}``, the directory of that
-        path; ``{name}``, the name of the image's file; ``{stem}``, the name without its suffix; ``{class}``, the first
-        directory of the path. ``{stem%END}`` is the stem without END at its end, as in a shell. Literal braces are
-        doubled.
+        A path relative to the source, with placeholders. ``{path}`` is the image's path, ``{dir}`` the directory of
+        that path, ``{class}`` the first directory of the path, ``{name}`` the name of the image's file, and ``{stem}``
+        this name without its suffix. ``{stem%END}`` is the stem without END at its end, as in a shell. Literal braces
+        are doubled.
     """
 
     name: str
@@ -97,7 +97,8 @@ def with_files(
     on_missing : {"error", "null", "skip"}
         What happens to an image without one of the files.
     skip : bool
-        Whether images with invalid ``.npy`` files are bad samples; otherwise an invalid first file is an error at once.
+        Whether images with invalid ``.npy`` files are bad samples. Otherwise an invalid first file raises an error
+        immediately.
 
     Raises
     ------
@@ -161,7 +162,7 @@ def paths_inside(root: Path, paths: Iterable[str | None]) -> Iterator[str]:
 
 
 class Present:
-    """Tells which files exist, and lists each directory only once for this.
+    """Tells which files exist. Each directory is listed only once.
 
     Parameters
     ----------

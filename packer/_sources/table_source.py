@@ -56,8 +56,8 @@ def csv_source(
 ) -> Source:
     """List the images that a table names, in the table's order.
 
-    Directories are the classes, as in ImageFolder, if `options` name columns for fields, but no label column, and the
-    table has no column with the default name of labels.
+    The labels are in the label column. If `options` name no label column but columns for fields, and the table has no
+    column with the default name of labels, the directories are the classes, as in ImageFolder.
 
     Parameters
     ----------
@@ -277,14 +277,14 @@ class TableRows:
         self.drop_left()
 
     def leave_out_unusable(self) -> None:
-        """Leave out the rows with unusable labels, if the user has allowed to leave out rows."""
+        """Leave out the rows with unusable labels, if the user allows this."""
         if self._label_column is not None and self.table.bad.skip:
             for row, error in self._label_texts().unusable():
                 self.table.leave_out(self.lines[row], error)
             self.require_sound()
 
     def drop_left(self) -> None:
-        """Drop the rows that were left out. First, the list of skipped samples gets the names of their images."""
+        """Drop the rows that were left out, after adding the names of their images to the list of skipped samples."""
         left = self.table.left
         if not left:
             return

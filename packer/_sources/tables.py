@@ -118,8 +118,8 @@ class TableOptions:
     unlabeled : bool
         Whether rows without a label are kept, with the label -1.
     classes : sequence of str, optional
-        Class names in the order of their ids. By default, labels that are whole numbers are ids; names are sorted, and
-        get their ids in this order.
+        Class names in the order of their ids. By default, labels that are whole numbers are ids; for names, the ids are
+        the positions in sorted order.
     columns : sequence of ColumnSpec
         The columns that become fields.
     has_labels : bool
@@ -203,7 +203,7 @@ class LabelTable(ABC):
         return SourceError(f"{printable(self.path)}, {self.unit} {line}: {problem}")
 
     def encoding(self, head: bytes) -> str:
-        """Return the encoding of the file, which its first bytes tell; SourceError if the file is not text."""
+        """Return the encoding of the file according to its first bytes; SourceError if the file is not text."""
         if problem := what_else(head):
             raise SourceError(f"{printable(self.path)}: {problem}.")
         return encoding_of(head)
@@ -534,10 +534,10 @@ class TableReading(ABC):
 
     @abstractmethod
     def add(self, cells: Cells, lines: Sequence[int]) -> None:
-        """Add the next cells of the column. A row with an invalid cell is left out of the table, or a SourceError."""
+        """Add the next cells of the column; leave out rows with an invalid cell, or raise SourceError."""
 
     def finish(self) -> None:
-        """Leave out the rows with cells that only the rest of the column shows to be invalid, or raise SourceError."""
+        """Leave out rows with cells that are invalid in view of the whole column, or raise SourceError."""
 
     @abstractmethod
     def column(self, root: Path) -> TableColumn:
@@ -639,7 +639,11 @@ def _cast(numbers: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any] | None:
 
 
 class _Classes(TableReading):
-    """Converts cells with one or more classes. If all are whole numbers, these are the ids; else names are sorted."""
+    """Converts cells that contain one or more classes each.
+
+    If all classes are whole numbers, the numbers are the ids. Otherwise the ids are positions in the sorted class
+    names.
+    """
 
     def __init__(self, spec: ColumnSpec, table: LabelTable) -> None:
         super().__init__(spec, table)
@@ -781,7 +785,7 @@ _FORMS = {
     "float64": re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?"),
     "bool": re.compile(r"[Tt]rue|[Ff]alse"),
 }
-"""For each dtype, the form of the texts that count as its values. Texts with leading zeros may be names, and do not."""
+"""For each dtype, the form of its values as text. Leading zeros are not allowed: such a text may be a name."""
 
 _INTEGER = re.compile(r"-?[0-9]{1,4000}")
 _EXACT = 2**53  # float64 represents every whole number up to this one

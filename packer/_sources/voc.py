@@ -1,7 +1,7 @@
 """Images with annotations in Pascal VOC's layout: ``Annotations/*.xml``, ``SegmentationClass``, ``ImageSets``.
 
-Boxes keep the numbers of the files, as in torchvision's ``VOCDetection``. In VOC's own files, pixels are counted from
-1, and xmax and ymax are the last column and row inside of the box.
+Boxes keep the numbers in the files, as in torchvision's ``VOCDetection``. In VOC's own files, pixels are counted from
+1, and xmax and ymax are the last column and row inside the box.
 """
 
 from __future__ import annotations
@@ -297,7 +297,7 @@ def voc_source(
 
 
 def _chosen(directory: Path, split: str, images: Iterable[str], bad: BadSamples) -> tuple[list[str], list[str]]:
-    """Return two lists of the stems in a split, in its order: the stems with an image, and those without an image."""
+    """Return the stems in a split, in its order, as two lists: the stems with an image, and those without an image."""
     folders = [""] if "/" in split else ["Main", "Segmentation"]
     paths = [directory / "ImageSets" / folder / f"{split}.txt" for folder in folders]
     path = next(filter(os.path.isfile, paths), None)

@@ -1,8 +1,8 @@
 """Images with labels in YOLO's layout: a ``data.yaml``, and a file in ``labels`` for each file in ``images``.
 
-Each line of a label file is an object in one of three forms: ``class x y width height``, where x and y are the centre
-of the box; the same followed by keypoints; or a polygon, ``class x y x y x y ...``. Positions are fractions of the
-image's width and height.
+Each line of a label file is an object in one of three forms. A box is ``class x y width height``, where x and y are its
+centre. Keypoints may follow the box. A polygon is ``class x y x y x y ...``. Positions are fractions of the image's
+width and height.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Label:
         The line of each object.
     classes : list of int
     boxes : (K, 2, 2) array of points
-        The top left and bottom right corners of each box; for a polygon, of the box around it.
+        The top left and bottom right corners of each box. For a polygon, this is the bounding box.
     polygons : list of (P, 2) arrays of points, or of None
         The polygon of each object; None if the object has only a box.
     keypoints : (K, P, 2) array of points
@@ -189,8 +189,8 @@ def yolo_source(
     data : Path
         The YAML file with ``names``, ``kpt_shape`` and the paths of the splits.
     split : str, optional
-        The split to list, such as ``train``: a key of `data`, whose value is one or more paths of directories with the
-        images, or of files that list the images. By default all images below `root` are listed.
+        The split to list, such as ``train``, which is a key of `data`. Its value is one or more paths of directories
+        with images, or of files that list images. By default all images below `root` are listed.
     on_missing : {"error", "skip"}
         What happens to images that do not exist although a list file names them.
     rule : ImageRule, optional
@@ -274,7 +274,7 @@ class _ValuesInPixels:
 
 
 def _stray_labels(root: Path, names: Iterable[str]) -> list[str]:
-    """Return the label files, in directories of labels, that have no image."""
+    """Return the label files in directories of labels for which there is no image."""
     expected: dict[str, set[str]] = {}
     for name in names:
         folder, _, file = _label_path(os.path.join(root, name)).rpartition(os.sep)
