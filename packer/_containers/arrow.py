@@ -721,7 +721,7 @@ class ArrowImages(TableImages):
 
 
 def _is_image(field: Any, features: Mapping[str, Any], chosen: str | None) -> bool:
-    """Tell whether a column holds images: structures of bytes and path, or bytes that features or user call images."""
+    """Tell whether a column holds images: structures of bytes and path, or bytes that the features or the user name."""
     called = is_image_feature(features.get(field.name)) or field.name == chosen
     kind = getattr(field.type, "storage_type", field.type)
     return sorted(names_of(kind)) == ["bytes", "path"] or (called and str(kind) in ("binary", "large_binary"))

@@ -144,8 +144,8 @@ class Entry(NamedTuple):
         A relative path with forward slashes and the suffix of the image's type. Names are unique within one file of the
         container.
     image : Piece, Packed or bytes
-        The encoded image; or, if `shape` is set, the pixels. The value is bytes only if the image is not a single range
-        of a file, compressed or not.
+        The encoded image; or, if `shape` is set, the pixels. The value is bytes only if the image is neither a single
+        range of a file nor a part of one compressed range.
     label : int, float, str, Named or None
         A class id, a class name, or both (`Named`). A number if the container's `label_type` is ``"int"`` or
         ``"float"``. None for a sample without a label.
@@ -179,7 +179,8 @@ class PixelLayout:
     Attributes
     ----------
     order : {"HWC", "CHW", "CWH"}
-        Pixel by pixel; plane by plane; or plane by plane, each column by column, as in MATLAB.
+        ``HWC``: pixel by pixel. ``CHW``: plane by plane. ``CWH``: plane by plane, each plane column by column, as in
+        MATLAB.
     channels : {"RGB", "BGR", "L"}
     """
 

@@ -25,8 +25,8 @@ class DatasetLabels(NamedTuple):
     Attributes
     ----------
     labels : dict of str to int or list
-        The label of each image, by path: a whole number, or a list that should have numbers. Empty if the file declares
-        that there are no labels.
+        The label of each image, by path: a whole number, or a list, whose elements should be numbers. Empty if the file
+        declares that there are no labels.
     problems : dict of str to str
         The reasons why other images have no usable label, by path.
     nameless : dict of str to str
@@ -40,9 +40,10 @@ class DatasetLabels(NamedTuple):
     def are_of_images(self, names: Collection[str], account: Account) -> bool:
         """Tell whether labels belong to these images; record the labels of missing images in `account`.
 
-        The problems of missing images are dropped. If no label belongs to one of these images, another tool
-        wrote ``dataset.json``. If the file says that there are no labels, the result tells whether all directories are
-        named as ``dataset_tool.py`` names them, such as ``00000``; other directories are classes.
+        The problems of missing images are dropped. The result is False if no label belongs to one of these images,
+        because then another tool wrote ``dataset.json``. If the file declares that there are no labels, the result is
+        True if all directories have names such as ``00000``, as ``dataset_tool.py`` makes them; directories with other
+        names are classes.
         """
         if not self.labels and not self.problems and not self.nameless:
             folders = (name.rpartition("/")[0].rpartition("/")[2] for name in names if "/" in name)

@@ -58,14 +58,14 @@ _FEW = 1024  # rows
 
 
 def rows_of(dataset: h5py.Dataset, file: ContainerFile) -> Iterator[Piece | Packed | ValueError]:
-    """Yield the location of each row of a dataset; for rows of variable length, of each reference into `Heaps`.
+    """Yield the location of each row of a dataset, or an error for a row in a chunk that is missing or damaged.
 
-    For a row in a chunk that was never written or is damaged, yield an error instead.
+    If rows have variable length, the location is that of the row's reference into `Heaps`.
 
     Raises
     ------
     ValueError
-        If rows are in other files or in several chunks, have an unsupported compression, or most of them no data.
+        If rows are in other files or in several chunks, if their compression is not supported, or if most have no data.
     """
     if dataset.external or dataset.is_virtual:
         raise ValueError(f"its data are in other files. {_REMEDY}")
@@ -284,7 +284,7 @@ def described(dataset: h5py.Dataset) -> str:
 
 
 def _axis(dataset: h5py.Dataset, count: int) -> int | None:
-    """Return the axis that counts images: the first, or any axis in MATLAB's files if all others have length 1."""
+    """Return the axis that counts images: the first, or in a file of MATLAB any axis if all others have length 1."""
     if dataset.shape[0] == count:
         return 0
     if is_from_matlab(dataset) and math.prod(dataset.shape) == count:
@@ -314,7 +314,7 @@ def _of_several(dataset: h5py.Dataset) -> ColumnType:
 
 
 def _of_labels(column: DatasetColumn, name: str, dataset: h5py.Dataset) -> DatasetColumn:
-    """Return a column; if the dataset is named like labels and has whole floats or one-hot rows, with class ids."""
+    """Return the column; whole floats and one-hot rows become class ids if the dataset is named like labels."""
     if not has_label_name(name):
         return column
     type, size = column.type, _block(dataset.dtype.itemsize * math.prod(dataset.shape[1:]))

@@ -275,7 +275,7 @@ class TableImages(Container):
     @classmethod
     @abc.abstractmethod
     def values_in(cls, file: PackFile, column: str) -> Iterator[Any]:
-        """Yield the values of a column without images, but not those of rows that cannot be used."""
+        """Yield the values of a column without images; skip rows that cannot be used."""
 
     @abc.abstractmethod
     def rows_in(self, file: PackFile, unit: int) -> tuple[int, Iterator[TableRow]]:

@@ -262,7 +262,7 @@ _DIRECTORY = re.compile(r"(?:(?P<name>.+?)_)??(?:(?P<split>train|val|test)_)?lmd
 
 
 class LSUN(ImageLMDB):
-    """LSUN's class directories: several of one split, their parent directory, or a single one."""
+    """Class directories of LSUN: a single one, several of one split, or their parent directory."""
 
     kind = "lsun"
 

@@ -80,7 +80,7 @@ def numbers_in(data: bytes, width: int, count: int) -> Ints:
 
 
 Shape = Mapping[int, Any]
-"""By number, the types of the fields of a structure that are read: int, bytes, bool, a shape, or a list of these."""
+"""The type of each field to read in a structure, by field number: int, bytes, bool, a shape, or a list of these."""
 
 _TRUE, _FALSE, _BYTE, _I16, I32, I64, _DOUBLE, BINARY, LIST, _SET, _MAP, STRUCT = range(1, 13)
 _DEEPEST = 32
@@ -375,7 +375,7 @@ class ParquetFile:
         return None
 
     def image_columns(self, chosen: str | None = None) -> list[str]:
-        """Return the image columns: recognised by features, by bytes with a path, or by an image as first value."""
+        """Return the columns of images, recognised by features, by bytes with a path, or by their first value."""
         tops = dict.fromkeys(leaf.path[0] for leaf in self.leaves)
         found = [name for name in tops if self._is_structure(name)]
         plain = [leaf.path[0] for leaf in self.leaves if len(leaf.path) == 1 and leaf.kind == BYTE_ARRAY]

@@ -107,7 +107,7 @@ class FeatureValues:
 
     @property
     def is_label(self) -> bool:
-        """Whether each list was a single label, or one-hot."""
+        """Whether each list had a single value that may be a label, or was one-hot."""
         if self.type == BYTES:
             return self.most == 1 and self.text
         return self.type != NOTHING and (self.most == 1 or (self.most > 1 and self.one_hot))

@@ -115,7 +115,7 @@ class TarSample:
 
     @property
     def identity(self) -> int:
-        """A number that differs for samples with other keys."""
+        """A number that is different for each key."""
         return hash((self.key, self.first.archive))
 
     @property
@@ -146,7 +146,8 @@ class SampleReader:
     scattered : bool
         Whether the members of a sample are scattered; set by `gathered`.
     apart : dict of int to TarMember
-        A member that lies apart from the image of its sample, by the identity of the sample; set by `following`.
+        Members that are not next to the image of their sample: one for each such sample, by the sample's `identity`.
+        Set by `following`.
     """
 
     def __init__(self, file: PackFile, *, first_dot: bool = False) -> None:
@@ -889,7 +890,7 @@ class Tar(Container):
     scattered : bool
         Whether members of a sample are scattered.
     lacking : dict of str to dict of str to (int, str)
-        For each missing role, the keys of samples that lack it; and the file of each sample, and the name of its image.
+        For each role, the samples that lack it: a mapping of the sample's key to its file and the name of its image.
     """
 
     kind = "webdataset"
@@ -943,7 +944,7 @@ class Tar(Container):
             self.account.update(reader.account)
 
     def lacks(self, role: str, key: str, unit: int, image: str = "") -> str:
-        """Record a sample without an image or a label; return why it cannot be used, if another file has that member.
+        """Record a sample without an image or a label; if another file has that member, return why this is an error.
 
         `image` is the name of the sample's image.
         """

@@ -812,7 +812,7 @@ def make_scratch(scratch: Path | None) -> Path:
 
 
 def make_own_directory(directory: Path) -> None:
-    """Make a directory unless it exists; raise DestinationError if it belongs to others, or others can write to it."""
+    """Make a directory unless it exists; raise DestinationError if another user owns it or can write to it."""
     with writing_to(directory):
         with contextlib.suppress(FileExistsError):
             directory.mkdir(mode=0o700)

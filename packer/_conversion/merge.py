@@ -93,7 +93,8 @@ def merge(
 
 
 def _require_prefixes(prefixes: Sequence[str], packs: int) -> None:
-    """Raise an error unless there are no prefixes, or one for each pack: empty, or a valid directory name."""
+    """Raise an error if the number of prefixes is neither 0 nor that of the packs, or if a prefix is not a valid
+    directory."""
     if isinstance(prefixes, str) or not isinstance(prefixes, Sequence):
         raise OptionTypeError(f"prefixes must be a sequence of strings, not {prefixes!r}")
     for prefix in prefixes:

@@ -145,7 +145,7 @@ def require_counts(options: Any) -> None:
 
 
 def require_choices(options: Any, kind: type) -> None:
-    """Raise ValueError if an option that `kind` declares has a value, in `options`, that is not one of its choices."""
+    """Raise ValueError if a value in `options` is not one of the choices that `kind` declares for its option."""
     for name, option in options_of(kind):
         value = getattr(options, name)
         if option.choices and value is not None and value not in option.choices:

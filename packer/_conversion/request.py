@@ -206,7 +206,7 @@ class SourceRequest(SourceOptions):
             raise OptionError(f"delimiter must be one character, not {self.delimiter!r}")
 
     def given(self, names: Iterable[str]) -> Iterator[str]:
-        """Yield those of the options `names` whose values differ from their defaults."""
+        """Yield the options in `names` whose values differ from their defaults."""
         for name in names:
             value = getattr(self, name)
             if name in _READING:

@@ -136,7 +136,7 @@ class UploadedConversion:
         return replace(summary, destination=self._url, seconds=seconds)
 
     def _require_pack_or_nothing(self) -> None:
-        """Raise DestinationError if the upload would replace something other than a pack, or delete files of others.
+        """Raise DestinationError if the upload would replace or delete anything that does not belong to a pack.
 
         There is no check without `overwrite`, or if the upload has already begun. Objects below the URL that have no
         manifest are not checked here, because `Upload` refuses them with advice.

@@ -73,7 +73,7 @@ _PLUGIN_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,40}")
 
 
 def format_for(path: str | os.PathLike[str], advice: str = "Change the name.") -> Format:
-    """Return the format that the suffix of a pack's name means; DestinationOptionError, with `advice`, if unknown."""
+    """Return the format for the suffix of a pack's name; DestinationOptionError, with `advice`, if there is none."""
     path = user_path(path)
     suffix = path.suffix.lower()
     for row in FORMATS.values():
@@ -117,7 +117,7 @@ def recognise(path: str | os.PathLike[str] | Place) -> Format:
 
 
 def _what_else(place: Place) -> str:
-    """Return the end of the error about a path that is no pack: what the path is, and the commands that read it."""
+    """Return the end of the error about a path that is not a pack: what the path is, and the commands that read it."""
     if place.remote:
         return (
             ". To read a file of another tool in place, index it where the file is on a disk; then `packer "
@@ -181,7 +181,7 @@ def _missing(place: Place, format: str) -> PackError | MissingDependencyError:
 
 
 def _kind_of_directory(place: Place) -> str:
-    """Describe a directory that is not a pack, for an error; perhaps some files of a pack are missing in it."""
+    """Describe a directory that is not a pack, for an error; it may be a pack from which files are missing."""
     if not _is_part_of_pack(place):
         return "a directory that is not a pack"
     missing = " or ".join(row.files[-1] for row in _DIRECTORIES)
@@ -189,7 +189,7 @@ def _kind_of_directory(place: Place) -> str:
 
 
 def _is_part_of_pack(place: Place) -> bool:
-    """Tell whether a directory that is not a pack has the name of a pack, or a file of one."""
+    """Tell whether a directory that is not a pack has the name of a pack, or contains a file of a pack."""
     name = os.path.join(place.as_written, "").rstrip("/" + os.sep)
     try:
         held = place.names()
@@ -259,7 +259,8 @@ def shows_mark(path: str | os.PathLike[str] | Place) -> bool:
     PackNotFoundError
         If nothing exists there.
     PackError, RemoteError, MissingDependencyError
-        If this cannot be told: the pack is too damaged, cannot be read, or only a missing package can read it.
+        If packer cannot tell, because the pack is too damaged, cannot be read, or needs a package that is not
+        installed.
     """
     place = place_of(path)
     try:

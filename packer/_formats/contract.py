@@ -98,9 +98,9 @@ class Writer(abc.ABC):
     options : mapping
         The settings of the format, as in the manifest's `layout`; see the format.
     written : Table
-        The rows of samples that are in `path` already. Data after these samples are dropped, and the next `append` gets
-        the index ``len(written)``. Offsets must depend only on sizes, so that a continued conversion writes the same
-        bytes as an uninterrupted one.
+        The rows of samples that are in `path` already. Data after these samples are dropped, and the next appended
+        sample has the index ``len(written)``. Offsets must depend only on sizes, so that a continued conversion writes
+        the same bytes as an uninterrupted one.
     contents : Contents
         The properties of all samples.
 
@@ -120,7 +120,7 @@ class Writer(abc.ABC):
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
-        """Raise DestinationError if `options` are invalid, before anything is written."""
+        """Raise DestinationError, before anything is written, if `options` are invalid."""
 
     @classmethod
     def check_table(cls, rows: int, names: int, types: Mapping[str, str] = COLUMNS) -> None:
@@ -137,7 +137,7 @@ class Writer(abc.ABC):
 
     @classmethod
     def check_names(cls, names: Names) -> None:
-        """Raise DestinationError if one pack cannot contain samples with these names, before anything is written."""
+        """Raise DestinationError, before anything is written, if a pack cannot contain samples with these names."""
 
     @abc.abstractmethod
     def append(self, sample: Sample) -> Placed:
@@ -215,7 +215,7 @@ class PackAccess(abc.ABC):
         """Return `size` bytes at the `offset` of a row; CorruptPackError if the file does not have these bytes."""
 
     def stored(self) -> Table:
-        """Return a table with the sizes as stored. Grey pixels can take fewer bytes there than in `self.table`."""
+        """Return the table with the stored sizes of samples; grey pixels may have smaller ones than in `self.table`."""
         return self.table
 
     def _locate(self, offset: Ints, size: Ints) -> Locations:
@@ -294,7 +294,7 @@ class PackAccess(abc.ABC):
     def require_table(self) -> None:
         """Raise CorruptPackError if the file of the table was truncated since it was opened.
 
-        Called before a batch is read: if a pack was cut short, training fails at once instead of at the first missing
+        Called before a batch is read: if a pack was truncated, training fails at once instead of at the first missing
         sample.
         """
 

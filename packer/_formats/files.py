@@ -60,7 +60,8 @@ class PackFiles:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> PackFiles:
-        """List a pack's files; PackError if `path` is no pack, or a file is missing, not regular, or listed twice."""
+        """List a pack's files; PackError if `path` is not a pack, or a file is missing, not regular, or listed
+        twice."""
         with open_pack(path) as reader:
             place, names, identity = reader.place, reader.file_names(), reader.manifest.identity()
             elsewhere = {name: where for name in names if (where := reader.place_of(name)) is not None}
@@ -223,7 +224,7 @@ def _part_number(part: str) -> int:
 
 
 def _next_number(listed: set[str]) -> int:
-    """Return the number that `append` gives to the next part: the first unused one, at least the number of parts."""
+    """Return the number that `append` gives to the next part: the first unused number from the number of parts on."""
     parts = {path.partition("/")[0] for path in listed}
     numbers = {_part_number(part) for part in parts if _PART.fullmatch(part)}
     return next(number for number in itertools.count(len(numbers)) if number not in numbers)
@@ -260,7 +261,7 @@ def copy_pack(pack: PackFiles, copy: Path, progress: ProgressCallback | None = N
     DestinationError
         If there is no room for the copy, or it cannot be written.
     PackError
-        If the pack cannot be read, or changes meanwhile.
+        If the pack cannot be read, or changes during the copy.
     """
     remove(copy)  # first, to free its room
     with writing_to(copy):

@@ -133,7 +133,8 @@ class ForeignWriter(Writer):
         self._files.close()
 
     def _open_copies(self, keep: Collection[str]) -> None:
-        """Open the file of copied bytes, cut after the bytes of earlier rows; remove all other files except `keep`."""
+        """Open the file of copied bytes, truncated to the bytes of earlier rows; remove all files except it and
+        `keep`."""
         self._copies = AppendFile(self._index / DATA_FILE, keep=self._copied)
         self._files.grow(self._copies)
         own = {self._index, self._index / DATA_FILE, *(self._path / name for name in keep)}
@@ -365,7 +366,7 @@ class ShardWriter(ForeignWriter):
         return b""
 
     def index_line(self, frame: Frame, at: int) -> bytes:
-        """Return an entry for the shard's index or head: that of the last `frame`, which begins at byte `at`.
+        """Return the entry of the last `frame`, which begins at byte `at`, for the shard's index or head.
 
         Called once for each frame.
         """

@@ -3,10 +3,10 @@
 Every LMDB 0.9 (data version 1) can open the file, but packer writes the pages itself, without liblmdb. Values arrive in
 the order of their keys and never change. So each value is appended as overflow pages, leaf pages are filled between the
 values, and the branch pages and the meta page are written once, at the end. Writing is as fast as appending to a file,
-the same input gives the same bytes, an interrupted conversion cuts the file and continues, and writing to network disks
-is safe. Samples are read by their offsets in the table, without liblmdb. So a damaged page raises an error, where
-liblmdb, which trusts its file, would crash. Also, any number of threads can use a pack, and a pack can be opened twice
-and used across forks.
+the same input gives the same bytes, an interrupted conversion truncates the file and continues, and writing to network
+disks is safe. Samples are read by their offsets in the table, without liblmdb. So a damaged page raises an error,
+whereas liblmdb, which trusts its file, would crash. Any number of threads and forked processes can use a pack, and a
+process can open it twice.
 """
 
 from __future__ import annotations

@@ -222,7 +222,7 @@ def join_parts(
 
 
 def append_part(directory: Path, whole: Manifest, part: str, source: Mapping[str, Any]) -> Manifest:
-    """Add a pack, which lies in the directory of a joined pack, to that pack as its last part; return the new manifest.
+    """Append a pack in the directory of a joined pack to the joined pack as its last part; return the new manifest.
 
     No existing file changes except the manifest, which is replaced atomically when everything else is on disk. Readers
     that opened the old manifest can continue, because the old table stays until the next part is appended. Two

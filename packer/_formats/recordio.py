@@ -8,9 +8,9 @@ A record is the magic number, a u32 (the kind of the part in the upper three bit
 and zeros up to a multiple of 4. The bytes are a header, ``IfQQ``: 0, the label as float32, the key and 0; and then the
 image. A sample without a label has the label -1.
 
-If the magic number occurs in the bytes of a record at a multiple of 4, the record is split into parts there, and the
-number is left out. The image of such a sample is not a single range of the file, so packer's index has a copy of it.
-The index also has the values of fields, because a record has no room for them.
+If the magic number occurs in the bytes of a record at a multiple of 4, the record is split into parts there, and this
+magic number is left out. The image of such a sample is not a single range of the file, so packer's index has a copy of
+it. The index also has the values of fields, because a record has no room for them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
 class RecordIOWriter(ShardWriter):
     """Writes records that MXNet reads.
 
-    No options, because MXNet's tools open a single file with its list.
+    There are no options, because MXNet's tools open a single file with its list.
     """
 
     shard_name = "data.rec"

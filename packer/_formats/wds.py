@@ -7,9 +7,9 @@
 A sample has the member ``KEY.cls`` (its label in ASCII), ``KEY.jpg`` or a similar one (its image), and one for each
 field, such as ``KEY.caption.txt``. The members are sorted by the part after the key, as webdataset's writer sorts them.
 
-webdataset takes the text before the first dot of a path's last part as the key and ignores parts such as ``__x__``, and
-``wds2idx`` separates its columns by blanks. So a key is the sample's name without the suffix of an image, in which
-those characters, and all characters other than printable ASCII, are encoded as in a URL: ``a.b.jpg`` has the key
+In webdataset, a key ends at the first dot of the file name, and parts such as ``__x__`` are ignored; ``wds2idx``
+separates its columns by blanks. So a key is the sample's name without the suffix of an image, in which dots of the file
+name, such underscores, and all characters except printable ASCII are encoded as in a URL. ``a.b.jpg`` has the key
 ``a%2Eb``, and `urllib.parse.unquote` gives back ``a.b``. Every field of a tar header that describes the writer is zero,
 so that headers depend on name and size alone.
 """
@@ -36,7 +36,7 @@ from packer.errors import DestinationError, printable
 
 BLOCK = 512
 RECORD = 10_240
-"""A tar's length is a multiple of this."""
+"""The length of a tar is a multiple of this number of bytes."""
 
 _NAME, _PREFIX = 100, 155
 
@@ -87,7 +87,7 @@ _SUFFIXES = {"": "bin", "text": "txt", "json": "json"}  # by the syntax
 
 
 def key_of(name: str) -> str:
-    """Return the key of a sample."""
+    """Return the key of the sample with this name."""
     stem, dot, suffix = name.rpartition(".")
     if not (dot and stem and f".{suffix}".lower() in IMAGE_SUFFIXES):
         stem = name

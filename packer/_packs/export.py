@@ -62,10 +62,10 @@ def export(
 ) -> int:
     """Write every sample of a pack to a file with the sample's name below `directory`, and sync all files to the disk.
 
-    The stored bytes are written unchanged, except that raw pixels become PNG. If the conversion re-encoded an image, so
-    that the suffix in its name is that of another type, the suffix of the new type is added. Classes without samples
-    become empty directories. If the labels differ from the directory names, ``labels.csv`` lists the labels for `packer
-    convert --labels`; a sample without a label has an empty cell. If no sample has a label, there is no ``labels.csv``.
+    The stored bytes are written unchanged, except that raw pixels become PNG. If the conversion changed the type of an
+    image, the suffix of the new type is added to the name. Classes without samples become empty directories. If the
+    labels differ from the directory names, ``labels.csv`` lists the labels for `packer convert --labels`; a sample
+    without a label has an empty cell. If no sample has a label, there is no ``labels.csv``.
 
     Field values that came from files are written to files of the same names, if the field's template of file names
     yields a different file for each sample. Other images, masks, bytes and arrays (``.npy``) become files in a

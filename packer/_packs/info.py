@@ -106,9 +106,9 @@ class PackInfo(Displayable):
     skipped : list of dict
         ``{"name", "reason"}`` of every image that was left out.
     account : list of dict, optional
-        What became of the files, rows and other entries of the source: for each group with the same outcome ``{"fate",
-        "what", "why", "count", "names"}``, losses first. None if the conversion did not record this, as in older
-        versions.
+        The outcome for the files, rows and other entries of the source: a dict
+        ``{"fate", "what", "why", "count", "names"}`` for each group with the same outcome, losses first. None if an
+        older version, which did not record this, made the pack.
     fields : list of FieldInfo
         The fields other than image and label, in the order of the pack.
     base : str, optional

@@ -95,8 +95,8 @@ def verify(
     MissingDependencyError
         If `library` is not installed.
     PackError
-        If the pack is too damaged to be opened. Also if the machine cannot read it, for example because of a disk error
-        or too many open files; this does not mean that the pack is damaged.
+        If the pack is too damaged to be opened. The error is also raised if the machine cannot read the pack, for
+        example because of a disk error or too many open files; this does not mean that the pack is damaged.
     """
     progress = shown_progress(progress, path)
     require_count("workers", workers)
@@ -363,7 +363,7 @@ def _wrong_blobs(reader: Reader, indices: range) -> Iterator[tuple[int, Field, P
 
 
 def _blob_problem(field: Field, blob: Buffer, height: int, width: int, exif: str) -> str | None:
-    """Return the reason why bytes are not a valid value of a field for an image of this size; None if they are.
+    """Return the reason why bytes are not a valid value of a field for an image of this size; None if they are valid.
 
     Image fields and masks are checked like images in a conversion. They must have the size of the image, and so must
     the mask that run lengths encode; with ``exif="apply"``, image fields must have this size after their rotation.

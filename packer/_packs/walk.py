@@ -75,8 +75,8 @@ def blobs_or_errors(
 ) -> Iterator[tuple[int, Buffer | CorruptPackError | None]]:
     """Yield the index and the stored value of a field for each sample: None if missing, the error if damaged.
 
-    All values are read at once if they are small and undamaged. A PackError that is no sign of damage, such as that of
-    too many open files, is raised.
+    All values are read at once if they are small and undamaged. A PackError that does not indicate damage, such as too
+    many open files, is raised.
     """
     positions = np.arange(indices.start, indices.stop)
     _, sizes, _ = reader.locate_blobs(positions, name)

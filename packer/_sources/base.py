@@ -836,7 +836,7 @@ class Source:
 
 
 def _rows_of(values: Any, rows: Rows) -> Any:
-    """Return these rows of an attribute of a source: of an array, of names, of ranges, or of several columns."""
+    """Return these rows of a source's attribute, which may be an array, names, ranges, or several columns."""
     if isinstance(values, tuple):
         return tuple(_rows_of(column, rows) for column in values)
     if isinstance(values, range) and not isinstance(rows, slice):

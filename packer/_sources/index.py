@@ -333,7 +333,7 @@ def build_index(
     OptionError
         If the source is a pack, or has fields computed from annotations.
     SourceError
-        If the disk fails, not one image can be read, or two samples share bytes.
+        If the disk fails, no image can be read, or two samples share bytes.
     """
     if isinstance(source, PackSource):
         raise OptionError(f"{printable(source.root)}: is already a pack, which needs no index")

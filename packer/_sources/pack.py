@@ -432,7 +432,7 @@ def _labels(reader: Reader, classes: Sequence[str], bad: BadSamples) -> tuple[La
 
 
 def _indices(label: Ints, count: int) -> Ints:
-    """Return the labels, with `count` in place of each label that is not the id of one of `count` classes."""
+    """Return the labels; labels that are not ids of one of `count` classes become `count`."""
     return np.where((label >= 0) & (label < count), label, count)
 
 

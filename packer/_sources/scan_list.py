@@ -425,8 +425,8 @@ def _members(source: Source) -> dict[str, Any]:
 def let_mend(path: Path, source: Source, index: int) -> None:
     """Mark in a list that the user may replace the file of image `index`, at which a conversion has stopped.
 
-    Only a file that is unchanged since the listing is marked, because it was bad already when it was listed. A file
-    that has changed remains an error.
+    A file is marked only if it is unchanged since the listing, and so was already bad when it was listed. A file that
+    has changed remains an error.
 
     Parameters
     ----------

@@ -318,7 +318,7 @@ def _as_in(field: Field, path: str) -> Field:
 
 
 def _without_own_files(source: Source, file_fields: Sequence[FileField]) -> Source:
-    """Return a source without the images that are the file of another image's field."""
+    """Return a source without the images that are themselves files of another image's field."""
     if source.kind not in ("imagefolder", "files"):  # a table decides which files are images
         return source
     own = files_among(source.root, file_fields, source.names).keys() & set(source.names)

@@ -394,7 +394,7 @@ class ParquetTable(LabelTable):
 
 
 def open_table(path: Path, options: TableOptions, is_image: Callable[[str], bool] | None = None) -> LabelTable:
-    """Open a table; the suffix tells its type: ``.jsonl``, ``.ndjson``, ``.parquet``, or else CSV.
+    """Open a table; the suffix determines its type: ``.jsonl``, ``.ndjson``, ``.parquet``, or else CSV.
 
     For `is_image`, see `CsvTable`.
 
@@ -537,7 +537,7 @@ class TableReading(ABC):
         """Add the next cells of the column; leave out rows with an invalid cell, or raise SourceError."""
 
     def finish(self) -> None:
-        """Leave out rows with cells that are invalid in view of the whole column, or raise SourceError."""
+        """Leave out rows with cells that turn out to be invalid once the column is complete, or raise SourceError."""
 
     @abstractmethod
     def column(self, root: Path) -> TableColumn:

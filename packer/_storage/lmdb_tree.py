@@ -75,7 +75,7 @@ class Page:
 
 
 class Node(NamedTuple):
-    """A node of a page: in a leaf a key with its value, in a branch the first key of the page below.
+    """A node of a page. In a leaf, it is a key with its value; in a branch, it is the first key of a page below.
 
     Attributes
     ----------

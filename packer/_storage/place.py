@@ -106,7 +106,7 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def holding(self, names: Iterable[str]) -> set[str]:
-        """Return those of `names`, which are paths below this directory, that are regular files."""
+        """Return the paths in `names`, relative to this directory, at which regular files exist."""
 
     @abc.abstractmethod
     def holds(self, inside: str) -> bool:
@@ -248,7 +248,7 @@ class LocalPlace(Place):
 
 
 def place_of(path: str | os.PathLike[str] | Place) -> Place:
-    """Return the location at a path or a URL; RemoteError if the URL cannot be that of an object."""
+    """Return the location at a path or a URL; RemoteError if the URL cannot be the URL of an object."""
     if isinstance(path, Place):
         return path
     if not is_url(path):

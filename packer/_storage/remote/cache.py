@@ -118,7 +118,7 @@ class Segment:
         return found
 
     def lacking(self, first: int, last: int) -> list[int]:
-        """Return those of the blocks `first` to `last` - 1 that are missing."""
+        """Return the numbers of the missing blocks from `first` to `last` - 1."""
         return [block for block, entry in enumerate(self.entries(first, last), first) if not entry]
 
     def is_marked(self, first: int, last: int, mark: int) -> bool:

@@ -537,7 +537,7 @@ def _folders_of(url: str) -> list[str]:
 
 
 def _bucket_of(url: str) -> tuple[S3Bucket | None, str]:
-    """Return the S3 bucket of a URL (None for another store, or without boto3), and the prefix of keys below it."""
+    """Return the S3 bucket of a URL (None for another store, or without boto3), and the prefix of the keys below it."""
     from packer._storage.remote.s3 import S3Bucket
 
     base = parse(url)

@@ -489,7 +489,7 @@ class BlockFetcher:
 
 
 def _claimed(segment: Segment, blocks: Sequence[int]) -> Iterator[range]:
-    """Claim those of the blocks that nobody has claimed, and yield the claimed blocks in runs."""
+    """Claim the blocks that nobody has claimed yet, and yield these blocks in runs."""
     for run in _runs_of(blocks, len(blocks)):
         first = run.start % _PER_SEGMENT
         if segment.claim(first, first + len(run)):
@@ -500,7 +500,7 @@ def _claimed(segment: Segment, blocks: Sequence[int]) -> Iterator[range]:
 
 
 def _runs_of(blocks: Sequence[int], most: int) -> Iterator[range]:
-    """Yield runs of at most `most` consecutive blocks, none across two segments."""
+    """Yield runs of at most `most` consecutive blocks; each run is in one segment."""
     begin = 0
     for at in range(1, len(blocks) + 1):
         ends = at == len(blocks) or blocks[at] != blocks[at - 1] + 1 or blocks[at] % _PER_SEGMENT == 0

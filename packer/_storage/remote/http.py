@@ -87,7 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         self._keep = False
 
     async def ask(self, request: bytes, begin: int, end: int, seconds: float) -> Response:
-        """Request the bytes `begin` to `end` - 1, and return those of them that the object has.
+        """Request the bytes `begin` to `end` - 1; return fewer bytes if the object ends before `end`.
 
         Raises
         ------

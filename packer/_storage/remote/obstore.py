@@ -60,7 +60,7 @@ class StoreError(Exception):
     Attributes
     ----------
     kind : str
-        Permanent failures are "missing", "changed", "denied", and "refused" for any other. "again" is a temporary
+        "missing", "changed", "denied" and "refused" (any other reason) are permanent failures. "again" is a temporary
         failure, and "away" an unreachable host. "outside" is a range beyond the object, "partial" a server that sends
         only whole objects, "length" a response with a wrong number of bytes, and "name" an object whose name is not a
         valid path.

@@ -6,8 +6,8 @@ the number of attempts.
 
 A large file is uploaded in parts, several at a time; the object appears when all parts have arrived. A killed upload
 can be continued: the store's list of parts is compared with the file, by size and checksum, and only missing parts are
-sent. Each part is sent with its MD5, which the store compares. Unfinished uploads of the same object by others are
-aborted, unless one of them may be alive.
+sent. Each part is sent with its MD5, which the store compares. Unfinished uploads of the same object by other processes
+are aborted, unless one of them may still be running.
 
 The log of a pack's uploads is a file on this machine, with these lines of JSON:
 
@@ -278,7 +278,7 @@ class S3Bucket:
         Parameters
         ----------
         path : Path
-            A file that does not change meanwhile.
+            A file that does not change during the call.
         key : str
         log : UploadLog
         replace : bool

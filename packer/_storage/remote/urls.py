@@ -99,7 +99,7 @@ def parse(path: str | os.PathLike[str]) -> Url:
     Raises
     ------
     RemoteError
-        If the URL is not that of an object, or has parts that such a URL cannot have.
+        If this is not the URL of an object, or has parts that such a URL cannot have.
     """
     text = _text(path)
     begin = _URL.match(text)
