@@ -139,7 +139,7 @@ def content_error(where: str, error: Exception) -> SourceError:
 
 
 def damaged(file: PackFile, at: int, why: str) -> SourceError:
-    """Return the error for a file that is damaged at a byte."""
+    """Return the error for a file that is damaged at byte `at`."""
     return SourceError(f"{printable(file.path)}, byte {at}: damaged: {why}")
 
 

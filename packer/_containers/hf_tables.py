@@ -427,7 +427,7 @@ def row_lists(columns: Sequence[Any], rows: int) -> Iterator[list[list[Any]] | V
 
 
 def rows_in_lists(names: Sequence[str], lists: list[list[Any]] | ValueError) -> Iterator[RowValues]:
-    """Yield the rows of an element that `row_lists` yields for columns with these names."""
+    """Yield the rows in `lists`, an item from `row_lists` for columns with these names."""
     if isinstance(lists, ValueError):
         yield lists
     else:

@@ -171,7 +171,7 @@ def _directory(file: PackFile) -> _Directory:
 
 
 def _directory_64(file: PackFile, end: int) -> tuple[int, int, int, int] | None:
-    """Return end, member count, size and offset of a large archive's directory; None for other archives."""
+    """Return end, member count, size and offset of a Zip64 archive's directory; None for other archives."""
     at = end - _LOCATOR_64.size
     locator = _LOCATOR_64.unpack(file.read(at, _LOCATOR_64.size)) if at >= 0 else (b"", 0, 0, 0)
     if locator[0] != b"PK\6\7":

@@ -178,7 +178,8 @@ def _opened(request: ConversionRequest, pack: Path, whole: Manifest) -> Source:
 
 
 def _require_same_fields(pack: Path, whole: Sequence[Field], src: Path, own: Sequence[Field]) -> None:
-    """Raise SourceError if the new images have other fields than the pack; the message names the first difference."""
+    """Raise SourceError if the fields of the new images differ from the pack's; the message names the first
+    difference."""
     there, here = [field.name for field in whole], [field.name for field in own]
     if there != here:
         raise _other_fields(f"{printable(pack)} has the fields {_joined(there)}, and {printable(src)} {_joined(here)}")
@@ -204,7 +205,7 @@ def _joined(names: Iterable[str]) -> str:
 
 
 def _made_part(pack: Path, whole: Manifest, source: Source, request: ConversionRequest) -> tuple[str, int] | None:
-    """Return the name and the number of samples of the part that an earlier run of this call added, or None."""
+    """If an earlier run of this call added the part, return the part's name and number of samples; otherwise None."""
     for name, images, *_ in reversed(whole.parts):
         if images <= len(source) and _is_made(pack / str(name), source, request):
             return str(name), images

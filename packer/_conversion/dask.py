@@ -163,7 +163,8 @@ def convert_on(
     Raises
     ------
     ClusterError
-        If a part failed three times; all other parts are made before the error is raised. Or if the scheduler is lost.
+        If a part failed three times, or the scheduler is lost. If a part failed, all other parts are made before the
+        error is raised.
     """
     images = len(source.open())
     watch = _Watch(partition, images)

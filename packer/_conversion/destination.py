@@ -106,7 +106,7 @@ class PartCounts:
 
     @classmethod
     def of(cls, summary: Summary, note: str = "") -> PartCounts:
-        """Return the counts of a part that was made now."""
+        """Return the counts of a part that was just made."""
         return cls(bytes_in=summary.bytes_in, skipped=len(summary.manifest.skipped), kept=summary.kept, note=note)
 
     @classmethod
@@ -187,11 +187,12 @@ class Destination(ABC):
 
     @abstractmethod
     def check(self, *, overwrite: bool) -> None:
-        """Raise DestinationError if no pack can be written, or if the pack would replace something that must stay."""
+        """Raise DestinationError if no pack can be written, or if it would replace something that must not be
+        replaced."""
 
     @abstractmethod
     def check_source(self, source: Source, recipe: Recipe, *, ignore_free_space: bool) -> None:
-        """Raise DestinationError if the pack would lie in the source, or the disk has too little free space."""
+        """Raise DestinationError if the pack would be inside the source, or the disk has too little free space."""
 
     @abstractmethod
     def part(self, name: str) -> Path:
@@ -270,7 +271,7 @@ class Destination(ABC):
 
     @abstractmethod
     def finish(self, *, wait: float = 0) -> Manifest:
-        """Join the parts into one pack, unless another process does; return the pack's manifest.
+        """Join the parts into one pack, unless another process does so; return the pack's manifest.
 
         Parameters
         ----------
@@ -502,7 +503,7 @@ _OF_PARTS = re.compile(rf"part-[0-9]{{5,}}\.[a-z0-9]+(/.*)?|{re.escape(TABLE_FIL
 
 
 class StoreDestination(Destination):
-    """A conversion in parts whose files are objects of a store; parts are made on scratch, and uploaded.
+    """A conversion in parts whose files are objects of a store; parts are made in a scratch directory and uploaded.
 
     Parameters
     ----------
@@ -544,7 +545,7 @@ class StoreDestination(Destination):
         """Do nothing, because `begin` looks for existing objects and replaces none."""
 
     def check_source(self, source: Source, recipe: Recipe, *, ignore_free_space: bool) -> None:
-        """Do nothing: a pack in a store cannot lie in a directory on a disk, and a store does not get full."""
+        """Do nothing: a pack in a store cannot be inside a directory on a disk, and a store does not get full."""
 
     def part(self, name: str) -> Path:
         return self.path / name
@@ -666,7 +667,7 @@ class StoreDestination(Destination):
 
     @contextlib.contextmanager
     def _room(self, task: PartTask, job: Job | None, wait: float) -> Iterator[Path]:
-        """Lock a directory on scratch for making this part."""
+        """Lock the directory, below the scratch directory, in which this part is made."""
         about = {name: value for name, value in (job or {}).items() if name != "settings"}
         name = f"{self.path.stem}-{task.number:05d}-{_hash(self.path, task.settings, about, task.source)}"
         room, deadline = self._scratch / name, time.monotonic() + wait
@@ -777,7 +778,7 @@ def _copy(made: Path, path: Path) -> None:
 
 
 def _hash(path: Path, *described: Mapping[str, Any]) -> str:
-    """Return the hash of a part's description, for the name of its directory on scratch."""
+    """Return the hash of a part's description, for the name of its directory below the scratch directory."""
     return hashlib.sha256(json.dumps([os.fspath(path), *described]).encode()).hexdigest()[:16]
 
 

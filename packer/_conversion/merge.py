@@ -93,8 +93,7 @@ def merge(
 
 
 def _require_prefixes(prefixes: Sequence[str], packs: int) -> None:
-    """Raise an error if the number of prefixes is neither 0 nor that of the packs, or if a prefix is not a valid
-    directory."""
+    """Raise an error if there are prefixes, but not one per pack, or if one is not a valid directory name or empty."""
     if isinstance(prefixes, str) or not isinstance(prefixes, Sequence):
         raise OptionTypeError(f"prefixes must be a sequence of strings, not {prefixes!r}")
     for prefix in prefixes:

@@ -45,7 +45,7 @@ class Option:
     Attributes
     ----------
     kind : {"flag", "switch", "count", "choice", "text", "char", "size", "path", "file", "directory", "pack"}
-        A switch is True, False, or None for undecided. A pack is a path or a URL, a char one character.
+        A switch is True, False, or None for undecided. A pack is a path or a URL; a char is one character.
     group : str
         One of `GROUPS`.
     help : str
@@ -125,7 +125,7 @@ def _exif(help: str) -> Any:
 
 
 def options_of(*kinds: type) -> Iterator[tuple[str, Option]]:
-    """Yield the name and the option of each field in which classes declare an option, in order."""
+    """Yield the name and the `Option` of each field of these classes that declares an option, in order."""
     for kind in kinds:
         for one in fields(kind):
             if "option" in one.metadata:
@@ -428,7 +428,7 @@ class OutputOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Options for where a command converts, and in how many jobs. Python functions have only one of them, `scratch`."""
+    """Options that determine where a command converts, and in how many jobs. Python functions have only `scratch`."""
 
     splits: tuple[str, ...] = _several(
         "source",

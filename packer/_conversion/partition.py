@@ -1,6 +1,6 @@
 """Conversions in parts: each part is a separate conversion, and the parts are joined into one pack.
 
-A task that makes a part may run on any machine that reaches the destination (`packer._conversion.destination`).
+A task that makes a part may run on any machine that can access the destination (`packer._conversion.destination`).
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class Partition:
         wait: float = 0,
         progress: Callable[[ConversionProgress], None] | None = None,
     ) -> Part:
-        """Make a part unless it exists. After an interruption, the same call continues, if `scratch` is also the same.
+        """Make a part unless it exists. After an interruption, the same call continues if `scratch` is the same.
 
         Parameters
         ----------
@@ -210,7 +210,7 @@ class Partition:
         workers : int, optional
             The number of threads.
         wait : float
-            Seconds to wait for another process that makes this part.
+            Seconds to wait for another process that is making this part.
         progress : callable, optional
 
         Raises
@@ -269,7 +269,7 @@ class Partition:
         SourceError
             If the source has fewer images than there are parts.
         DestinationError
-            If the pack would lie in the source, or the disk has too little free space.
+            If the pack would be inside the source, or the disk has too little free space.
         """
         made_of = provenance(source, self.recipe)
         if len(source) < self.parts:

@@ -70,7 +70,7 @@ _MAX_BATCH = 64
 
 
 def threads_for(workers: int | None, recipe: Recipe) -> int:
-    """Return the number of threads that prepare images: `workers`, by default as many as CPUs.
+    """Return the number of threads that prepare images: `workers`, or by default the number of CPUs.
 
     If images are encoded, the default is one thread more, because threads sometimes wait for a file or for Python's
     lock. If images keep their bytes, the writing thread is the bottleneck.
@@ -257,7 +257,7 @@ def _info(kind: int, height: int, width: int, orientation: int, findings: int) -
 
 
 def _require_size(found: tuple[int, int], expected: tuple[int, int] | None) -> None:
-    """Raise ImageError if the annotations of an image state another height or width than its file."""
+    """Raise ImageError if the height or width in an image's annotations differs from that of its file."""
     if expected is None or expected == found:
         return
     remedy = "Use the file that was annotated, or correct height and width in the annotations"

@@ -121,7 +121,7 @@ class UploadedConversion:
         Raises
         ------
         DestinationError, RemoteError
-            If the pack cannot be uploaded; the same call continues.
+            If the pack cannot be uploaded. Calling `upload` again continues the upload.
         """
         started = time.monotonic()
         files = PackFiles.of(self.request.dst)
@@ -166,13 +166,13 @@ class UploadedConversion:
         remove(self.room)
 
     def _tidy(self) -> None:
-        """Remove the room if it holds no work."""
+        """Remove the room unless it has a pack, complete or unfinished."""
         if not self._holds_work:
             shutil.rmtree(self.room, ignore_errors=True)
 
     @property
     def _holds_work(self) -> bool:
-        """Whether the room holds the work of a conversion."""
+        """Whether the room has a pack, complete or unfinished."""
         return os.path.exists(self.request.dst) or os.path.exists(f"{self.request.dst}.partial")
 
     def _require_same(self) -> None:

@@ -193,7 +193,7 @@ class Workspace(WorkspacePaths):
         self.close()
 
     def _remove_if_empty(self, lock: IO[str]) -> None:
-        """Remove the directory if it holds no work, unless another process owns it already."""
+        """Remove the directory if it has no work to continue, unless another process already owns it."""
         with contextlib.suppress(OSError):
             if os.listdir(self.directory) == [self.lock.name] and is_at(lock, self.lock):
                 shutil.rmtree(self.directory, ignore_errors=True)  # still locked, as in `drop`
@@ -471,7 +471,7 @@ class Journal:
     Attributes
     ----------
     header : dict
-        The first line of an earlier run; empty if there was no such run.
+        The first line that an earlier run wrote; empty if there was no such run.
     checkpoints : int
         The number of checkpoints that the earlier run recorded.
     """

@@ -60,8 +60,7 @@ class PackFiles:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> PackFiles:
-        """List a pack's files; PackError if `path` is not a pack, or a file is missing, not regular, or listed
-        twice."""
+        """List a pack's files; PackError if `path` is no pack, or if a file is missing, irregular or listed twice."""
         with open_pack(path) as reader:
             place, names, identity = reader.place, reader.file_names(), reader.manifest.identity()
             elsewhere = {name: where for name in names if (where := reader.place_of(name)) is not None}

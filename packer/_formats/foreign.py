@@ -133,8 +133,7 @@ class ForeignWriter(Writer):
         self._files.close()
 
     def _open_copies(self, keep: Collection[str]) -> None:
-        """Open the file of copied bytes, truncated to the bytes of earlier rows; remove all files except it and
-        `keep`."""
+        """Open the file of copied bytes, truncated to the bytes of earlier rows; remove all others except `keep`."""
         self._copies = AppendFile(self._index / DATA_FILE, keep=self._copied)
         self._files.grow(self._copies)
         own = {self._index, self._index / DATA_FILE, *(self._path / name for name in keep)}
@@ -362,7 +361,7 @@ class ShardWriter(ForeignWriter):
         """Return the frame of a sample; it may depend only on the sample and the properties of all samples."""
 
     def gap(self) -> bytes:
-        """Return the bytes before the next frame of a shard that is not empty."""
+        """Return the bytes between the previous frame of a shard and the next one."""
         return b""
 
     def index_line(self, frame: Frame, at: int) -> bytes:

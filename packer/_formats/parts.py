@@ -5,9 +5,9 @@
 ``table-00004.bin``      replaces ``table.bin`` in a pack of four parts, if parts were appended
 ``manifest.json``        the manifest of the whole, written last
 
-In every format, a sample is a plain range of a file, and the manifest lists these files. So a part costs nothing until
-one of its samples is read: its file is opened only then. `SpreadReader` is the base class of all readers of several
-files.
+In every format, a sample is a plain range of a file, and the manifest lists the files with samples. So a part costs
+nothing until one of its samples is read: its file is opened only then. `SpreadReader` is the base class of all readers
+of several files.
 """
 
 from __future__ import annotations

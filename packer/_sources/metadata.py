@@ -137,8 +137,7 @@ class MetadataTable(LabelTable):
 
 
 def _corners(box: Any) -> Any:
-    """Convert a box from (x, y, width, height) to (x, y, x, y); return None for an invalid box, which the field
-    refuses."""
+    """Convert a box from (x, y, width, height) to (x, y, x, y); None for an invalid box, which the field refuses."""
     if not isinstance(box, list) or len(box) != 4 or any(type(number) not in (int, float) for number in box):
         return None
     x, y, width, height = box

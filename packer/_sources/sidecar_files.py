@@ -1,5 +1,6 @@
-"""Fields whose values are files next to the images: a template such as ``../masks/{stem}.png`` makes a file's path from
-the path of its image.
+"""Fields whose values are files next to the images, found by templates such as ``../masks/{stem}.png``.
+
+A template turns the path of an image into the path of the image's file for the field.
 """
 
 from __future__ import annotations

@@ -232,8 +232,9 @@ class PatchFile:
 def _pieces(parts: Iterable[Buffer]) -> Iterator[list[Buffer]]:
     """Yield blocks of about `_COLLECT` bytes.
 
-    For a longer write, Linux needs larger pieces of memory than are free; a virtual machine requests them from its
-    host. In a measurement, a write of 2 MiB took ten times as long per byte as one of half a MiB.
+    For longer writes, Linux allocates larger pieces of memory than it has available, and a virtual machine has to
+    request such pieces from its host. In a measurement, a write of 2 MiB took ten times as long per byte as one of half
+    a MiB.
     """
     piece, size = list[Buffer](), 0
     for part in parts:
@@ -643,7 +644,7 @@ _directories: dict[tuple[int, str, Path], Path] = {}
 
 
 def process_directory(prefix: str) -> Path:
-    """Return this process's scratch directory with a name that begins with `prefix`; the directory is removed at exit.
+    """Return this process's scratch directory, whose name begins with `prefix`; the directory is removed at exit.
 
     The directory is in memory if there is room, and contains a locked file. If a process is killed, its directory
     remains without a lock, and the next process removes the directory.

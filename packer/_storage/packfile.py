@@ -63,7 +63,7 @@ class PathRecords(NamedTuple):
 
 
 def by_path(directory: int, paths: Sequence[bytes], stamps: Ints) -> tuple[Ints, PathRecords]:
-    """Return a position for each file, to be read in C with the descriptor `BY_PATH`; and the records of the files.
+    """Return the positions of files for C, to be used with the descriptor `BY_PATH`, and the records of the files.
 
     A position is the address of the file's record. The caller must keep the records until the files have been read.
 

@@ -118,7 +118,7 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def files(self, names: Sequence[str]) -> dict[str, FoundFile]:
-        """Find the files of a pack with these names; an empty name stands for the location itself.
+        """Return the status of the files of a pack with these names; an empty name stands for the location itself.
 
         Raises
         ------
@@ -269,7 +269,7 @@ def choose_reading(
     Raises
     ------
     OptionError
-        If a setting is invalid, or no place is a URL.
+        If a setting is invalid, or none of `places` is a URL.
     """
     options = {"cache_dir": cache_dir, "cache_size": cache_size, "timeout": timeout}
     if all(value is None for value in options.values()):

@@ -41,8 +41,8 @@ def longest_path() -> int:
 def folded(name: str) -> str:
     """Return `name` in the form that a file system compares if it ignores case and the encoding of accents.
 
-    Call `path_problem` first, which refuses long names, because the time grows with the square of the number of
-    consecutive accents.
+    The time grows with the square of the number of consecutive accents, so call `path_problem` first, which refuses
+    long names.
     """
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 

@@ -144,7 +144,7 @@ def same_stamp(before: Stamp, now: Stamp) -> bool:
 
 
 def together(stamps: Sequence[Stamp]) -> Stamp:
-    """Combine the stamps of a sample's files, the image's first, into one; it changes when any of the stamps changes.
+    """Combine the stamps of a sample's files (first the image's) into one, which changes when any of them changes.
 
     The size is the total of all files. The seconds of the time are a checksum of all sizes and seconds. The fraction is
     the largest of all fractions, so that `same_stamp` also works on a mount with less precise times.

@@ -8,8 +8,9 @@ not used (`trusted_cache`).
 
 A `Segment` is a file with at most 64 MiB of an object, in blocks of 16 KiB. The file begins with an entry for each
 block: 0 if the block is missing, otherwise the block's CRC-32C and a mark. An entry is written after its block. So a
-killed writer can leave missing blocks, but never wrong ones. The checksum detects damage by a power failure or a disk.
-Two processes that write the same block write the same bytes, because a segment belongs to one version of an object.
+killed writer can leave missing blocks, but never wrong ones. The checksum detects damage that a power failure or the
+disk caused. Two processes that write the same block write the same bytes, because a segment belongs to one version of
+an object.
 
 The mark identifies the process for which a block was fetched. That process need not check the block again, because its
 own fetcher has written it; every other process compares the checksum when it first reads the block.
@@ -474,8 +475,8 @@ def _refuse(cache_dir: str) -> NoReturn:
 def clear(cache_dir: str, url: str | None = None) -> list[CachedObject]:
     """Remove the objects of a cache, and nothing else; return the removed objects.
 
-    Other processes may read from the cache meanwhile. Files that they have open stay readable, and take up space until
-    they are closed. Blocks that they need afterwards are fetched again.
+    Other processes may read from the cache at the same time. Files that they have open stay readable, and take up space
+    until they are closed. Blocks that they need afterwards are fetched again.
 
     Parameters
     ----------

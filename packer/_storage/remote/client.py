@@ -70,7 +70,7 @@ def _write(fd: int, data: bytes | memoryview) -> None:
 
 
 def _read(fd: int, size: int) -> memoryview | None:
-    """Return exactly `size` bytes; None if the pipe ends before."""
+    """Return exactly `size` bytes; None if the pipe ends earlier."""
     data = memoryview(bytearray(size))
     begin = 0
     while begin < size:
@@ -429,7 +429,7 @@ def head(url: str, settings: RemoteSettings | None = None) -> Version | None:
     Raises
     ------
     RemoteError
-        If the store does not respond within the time limit of `settings`; by default, the settings chosen for the URL.
+        If the store does not respond within the time limit of `settings` (by default, the settings chosen for the URL).
     """
     found = look(url, 1, settings)
     return found and found[0]
@@ -483,7 +483,7 @@ def list_objects(url: str) -> Iterator[RemoteObject]:
     Raises
     ------
     RemoteError
-        If the store does not list its objects; HTTP servers never do.
+        If the store does not list its objects. No HTTP server lists them.
     """
     if parse(url).scheme in ("http", "https"):
         raise RemoteError(f"{redacted(url)}: an HTTP server does not list its files. Pass a list of URLs")
@@ -526,7 +526,7 @@ def _below(url: str, folder: str) -> list[RemoteObject]:
 
 
 def _folders_of(url: str) -> list[str]:
-    """Return the names of the folders directly below a URL; none if it also has objects there, or cannot be listed."""
+    """Return the names of the folders directly below a URL; none if objects are there too, or it cannot be listed."""
     bucket, prefix = _bucket_of(url)
     try:
         prefixes, has_objects = ([], True) if bucket is None else bucket.folders_in(prefix)

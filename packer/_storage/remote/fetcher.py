@@ -270,7 +270,7 @@ def _strong(version: Version | None) -> str:
 
 
 def _compare(request: RangeRequest, result: Any) -> None:
-    """Raise StoreError if a response does not fit its request."""
+    """Raise StoreError if a response does not match its request."""
     now = version_of(result.meta)
     if request.version is None:
         request.version = now

@@ -54,7 +54,7 @@ class RemoteFile(PackFile):
     version : Version, optional
         The version to read, if known; by default it is requested.
     settings : RemoteSettings, optional
-        By default those chosen for the URL.
+        The settings; by default those that were chosen for the URL.
 
     Attributes
     ----------
@@ -328,7 +328,8 @@ class RemotePlace(Place):
         return found
 
     def _version_or_refusal(self, inside: str) -> Version | None:
-        """Return a version; also None if access is refused, because a refused object may be missing."""
+        """Return an object's version; None if it is missing, or if access is refused, as it may be for missing
+        objects."""
         try:
             return self._version(inside)
         except RemoteError as error:

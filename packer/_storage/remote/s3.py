@@ -14,7 +14,7 @@ The log of a pack's uploads is a file on this machine, with these lines of JSON:
 ``{"key": K, "replaced": [KEY, …]}``   the pack K is about to be replaced; its objects have these keys
 ``{"key": K, "before": [ID, …]}``   an upload of the object K in parts is about to begin; K already has these uploads
 ``{"key": K, "id": ID}``            the upload has begun, with this id
-``{"key": K, "part": N, "md5": M, "etag": E}``   the part N has arrived; only if the store's ETags are not MD5s
+``{"key": K, "part": N, "md5": M, "etag": E}``   the part N has arrived; written only if the store's ETags are not MD5s
 ``{"key": K, "done": E}``           the object is complete, with this ETag
 
 Each line is on disk before the step that it announces begins. The last line may be truncated, and is then ignored. No

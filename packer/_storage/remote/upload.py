@@ -87,7 +87,7 @@ class Upload:
         PackLockedError
             If another process may be uploading.
         RemoteError
-            If the store cannot be reached or refuses.
+            If the store cannot be reached or refuses access.
         """
         if self._log.empty:
             self._refuse_existing()
@@ -99,7 +99,7 @@ class Upload:
         Parameters
         ----------
         files : sequence of (str, Path)
-            The name of each file in the pack, empty if the pack is one file, and its path on this machine.
+            The name of each file in the pack (empty if the pack is one file), and its path on this machine.
         progress : callable, optional
             Called, on any thread, with the number of bytes uploaded, and the total.
 
