@@ -61,7 +61,7 @@ def pixel_layout(shape: Sequence[int], *, of_many: bool = False) -> tuple[PixelL
 
 
 def may_be_one_image(shape: Sequence[int]) -> bool:
-    """Tell whether an array of three axes may be a single image with channels, first or last."""
+    """Tell whether an array of three axes may be a single image with the channels first or last."""
     return len(shape) == 3 and (shape[0] in _CHANNELS or shape[2] in _CHANNELS)
 
 

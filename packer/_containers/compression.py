@@ -171,7 +171,7 @@ class PackedSpool:
 class PackedRanges:
     """Reads compressed ranges of files, and unpacks them.
 
-    Safe in many threads at once, and after a fork.
+    Can be used by many threads at once, and after a fork.
 
     Parameters
     ----------

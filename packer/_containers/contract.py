@@ -288,7 +288,7 @@ class Container(abc.ABC):
 
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
-        """Return the paths to `open` in a directory with these entries; None if the directory is of another kind.
+        """Return the paths to pass to `open` for a directory with these entries; None if it is of another kind.
 
         By default, return all files of the directory with one of the `suffixes`, as `files_in` does. The caller refuses
         files of several splits.

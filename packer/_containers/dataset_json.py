@@ -69,7 +69,7 @@ def dataset_labels(data: bytes, where: str, above: str = "") -> DatasetLabels | 
     where : str
         The name of the file in messages.
     above : str
-        What to put before each path.
+        The text to put before each path.
 
     Raises
     ------

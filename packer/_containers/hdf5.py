@@ -420,7 +420,7 @@ class HDF5Arrays(ColumnContainer):
     def _columns_beside(
         self, datasets: Mapping[str, h5py.Dataset], image: str, keys: Mapping[str, str]
     ) -> dict[str, DatasetColumn]:
-        """Return columns for the datasets in the images' group, and for other datasets that keys name.
+        """Return columns for the datasets in the images' group, and for other datasets that `keys` names.
 
         All remaining datasets are recorded in the container's account.
         """

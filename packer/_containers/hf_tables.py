@@ -404,7 +404,7 @@ _TEXTS = ("string", "large_string", "binary", "large_binary")
 
 
 def row_lists(columns: Sequence[Any], rows: int) -> Iterator[list[list[Any]] | ValueError]:
-    """Yield the values of some columns, a few rows at a time; an error for a row beyond the limit on values and bytes.
+    """Yield the values of columns, a few rows at a time; for a row with too many values or bytes, yield an error.
 
     Parameters
     ----------

@@ -573,7 +573,7 @@ _OPEN_FILES = 256
 class ForeignFiles:
     """Opens and reads files of other tools, and detects whether these files have changed.
 
-    Safe in many threads at once, and after a fork.
+    Can be used by many threads at once, and after a fork.
 
     Parameters
     ----------

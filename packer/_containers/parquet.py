@@ -51,7 +51,7 @@ from packer.errors import PackError, SourceError, printable
 
 
 def numbers_in(data: bytes, width: int, count: int) -> Ints:
-    """Decode numbers of `width` bits in the RLE/bit-packing hybrid; ValueError if there are too few."""
+    """Decode `count` numbers of `width` bits in the RLE/bit-packing hybrid; ValueError if there are fewer."""
     if width > 32:
         raise ValueError(f"packed numbers have {width} bits")
     found, have, at, size = [np.empty(0, np.int64)], 0, 0, (width + 7) // 8
@@ -227,7 +227,7 @@ def listed(kind: int, values: Sequence[Encoded]) -> Encoded:
 
 
 def struct(fields: Mapping[int, Encoded]) -> Encoded:
-    """Encode a structure from a dict of its fields by number. The numbers ascend in steps of at most 15."""
+    """Encode a structure from a dict of its fields by number. The field numbers must ascend in steps of at most 15."""
     data, last = bytearray(), 0
     for number, (kind, value) in fields.items():
         data.append((number - last) << 4 | kind)
@@ -459,7 +459,7 @@ class ParquetFile:
             return pq.ParquetFile(pa.PythonFile(self.file.stream(_MOST_READ), "r"))
 
     def _rows_at_once(self, group: int, columns: Sequence[str]) -> int:
-        """Return how many rows pyarrow may read at once, assuming that every value is the longest of its dictionary."""
+        """Return how many rows pyarrow may read at once if every value is as long as the longest in its dictionary."""
         leaves = [number for number, leaf in enumerate(self.leaves) if leaf.path[0] in columns]
         looked_up = sum(self._dictionary_size(group, leaf) for leaf in leaves)
         return max(1, min(MOST_ROWS, _MOST_LOOKED_UP // max(1, looked_up)))

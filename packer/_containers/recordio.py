@@ -6,9 +6,9 @@ within data at a multiple of 4, the writer splits the data there into several re
 leaves out the magic number between two parts. A sample in several records is not a contiguous range of the file, so
 packer copies its bytes.
 
-The data consist of a flag, a float32 label, two numbers, and the image. If the flag is not 0, it counts further float32
-labels in front of the image. Files of insightface begin with a record of two labels and no image. Similar records, one
-for each identity, follow the images.
+The data consist of a flag, a float32 label, two numbers, and the image. If the flag is not 0, it is the number of
+further float32 labels before the image. Files of insightface begin with a record of two labels and no image. Similar
+records, one for each identity, follow the images.
 
 Samples are listed in file order, as the iterators of MXNet and DALI read them, with or without an index. An index is a
 text file that gives each record a key; it has a line ``key TAB offset`` for each record.
@@ -131,7 +131,7 @@ class Paths:
 
 
 def class_names(paths: Sequence[Path]) -> list[str] | None:
-    """Return the class names: the directories of images, as the lists of record files give them.
+    """Return the class names: the directories of the images according to the lists of the record files.
 
     The result is None if a record file has no list, or if directories and labels do not correspond one to one.
     """

@@ -6,9 +6,9 @@ each size. The checksum of the data is verified when the image is read. Index fi
 of records, which this module finds anyway, so these files are not used.
 
 The first samples determine the types of all features. If a feature has exactly one value in each of these samples, it
-becomes a single value: a scalar, a text, an image or bytes. If its lists have other lengths, or if its key is one for
-the objects in an image, it becomes an array or a list of texts. packer knows the keys of ImageNet's TFRecords, of
-TensorFlow Datasets, of TensorFlow's Object Detection API and of img2dataset.
+becomes a single value: a scalar, a text, an image or bytes. If its lists have other lengths, or if its key is known to
+describe the objects in an image, it becomes an array or a list of texts. packer knows the keys of ImageNet's TFRecords,
+of TensorFlow Datasets, of TensorFlow's Object Detection API and of img2dataset.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class FeatureValues:
     ----------
     type : int
     several : bool
-        Whether the number of values may be other than one: a list had another length, or the key is one for objects.
+        Whether the number of values may be other than one: a list had another length, or the key describes objects.
     text, image : bool
         Whether all byte strings were UTF-8, and whether all were images.
     ids : bool

@@ -689,8 +689,8 @@ def find_roles(tar: Tar, first: FirstSamples, keys: Mapping[str, str]) -> None:
     Raises
     ------
     SourceError
-        If the samples have no images, or several that may be meant; if they contain pickles; or if a key does not
-        exist.
+        If the samples have no images, or it is unclear which of several is the image; if they contain pickles; or if a
+        key does not exist.
     OptionError
         If a key is not valid for its field or for the label.
     """

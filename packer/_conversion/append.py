@@ -178,7 +178,7 @@ def _opened(request: ConversionRequest, pack: Path, whole: Manifest) -> Source:
 
 
 def _require_same_fields(pack: Path, whole: Sequence[Field], src: Path, own: Sequence[Field]) -> None:
-    """Raise SourceError if the fields of the new images differ from the pack's; the message names the first
+    """Raise SourceError if the new images and the pack have different fields; the message names the first
     difference."""
     there, here = [field.name for field in whole], [field.name for field in own]
     if there != here:

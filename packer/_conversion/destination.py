@@ -187,8 +187,7 @@ class Destination(ABC):
 
     @abstractmethod
     def check(self, *, overwrite: bool) -> None:
-        """Raise DestinationError if no pack can be written, or if it would replace something that must not be
-        replaced."""
+        """Raise DestinationError if no pack can be written, or if something exists that must not be replaced."""
 
     @abstractmethod
     def check_source(self, source: Source, recipe: Recipe, *, ignore_free_space: bool) -> None:

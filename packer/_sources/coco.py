@@ -129,7 +129,7 @@ def read_joined(files: Sequence[Path], bad: BadSamples | None = None) -> Joined:
     Raises
     ------
     SourceError
-        If a file cannot be read, contradicts itself or another, or an annotation violates COCO's format.
+        If a file cannot be read, or contradicts itself or another file; or if an annotation violates COCO's format.
     """
     joined = Joined()
     for path in files:
@@ -608,7 +608,7 @@ def coco_source(
         categories, with 8 bits if all ids are below 256, otherwise with 16 bits. Pixels without annotation are 0.
         Crowds are drawn below other annotations, and larger masks below smaller ones.
     on_missing : {"error", "skip"}
-        What happens to images without a file: an error, or they are left out.
+        What happens to images without a file: ``"error"`` raises an error, ``"skip"`` leaves them out.
     rule : ImageRule, optional
         The rule that decides which files below `root` are images. Images without an entry in the files are recorded in
         the account of the source.

@@ -1,8 +1,8 @@
 """Find the files below a directory that the names in tables and lists refer to.
 
-Tables and lists may come from another system than the files. A name in them may have backslashes, another Unicode form,
-upper case instead of lower case, or the directories of another machine; or it may be an id. If exactly one file matches
-a name, the name refers to that file. Otherwise the name stays unchanged, and reading its file is an error.
+Tables and lists may come from a different system than the files. A name in them may have backslashes, another Unicode
+form, upper case instead of lower case, or the directories of another machine; or it may be an id. If exactly one file
+matches a name, the name refers to that file. Otherwise the name stays unchanged, and reading its file is an error.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class FileMatcher:
     names : mapping of int to str
         The names that are not exactly equal to a file, by row.
     alone : bool
-        Whether `names` are all names of the table. If so, leading directories that all names have in common are
-        ignored, or the directories of the files if all names lack them.
+        Whether `names` are all names of the table. If so, two more differences are ignored: leading directories that
+        all names share, and directories that all names lack.
 
     Attributes
     ----------

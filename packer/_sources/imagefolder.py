@@ -4,8 +4,8 @@ Classes are the sorted names of the root's subdirectories, as with `find_classes
 Within a class, the rules of `make_dataset` in the same module apply. Directories are visited in the order of their
 paths, and symbolic links to directories are followed. A file is an image if it has the suffix of an image, in upper or
 lower case. Hidden files and directories count too, and the account of the source lists them. There is one difference
-from ImageFolder: helper files that macOS and Windows write next to other files are not images, even if their names end
-like those of images.
+from ImageFolder: helper files that macOS and Windows write next to other files are not images, even if they have the
+suffix of an image.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ class Survey:
     def _records(self, rows: range) -> npt.NDArray[np.void]:
         """Inspect images in C, and return one record for each image.
 
-        No image is inspected without the C extension, on Windows, or if the images are raw pixels.
+        Images are not inspected here without the C extension, on Windows, or if they are raw pixels.
         """
         source, locations, records = self.source, self.locations, np.zeros(len(rows), SURVEY)
         if not CAN_SURVEY or locations.pixels is not None or os.name == "nt":

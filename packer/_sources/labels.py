@@ -299,7 +299,7 @@ def _numbered(count: int) -> list[str]:
 
 
 def _is_utf_8(text: str) -> bool:
-    """Tell whether a label is valid UTF-8. A label must be, but a path can consist of any bytes."""
+    """Tell whether a label is valid UTF-8. A label must be valid UTF-8, but a path can consist of any bytes."""
     return text.isascii() or not _ESCAPED.search(text)
 
 
@@ -361,7 +361,7 @@ def quoted(text: str) -> str:
 
 
 def without_labels(source: _S) -> _S:
-    """Return a source without classes in which all labels are -1, as the user has chosen with ``--no-classes``."""
+    """Return the source without classes and with all labels -1, as the user has chosen with ``--no-classes``."""
     if source.account is not None:
         source.account.left_out("label", "--no-classes", count=len(source), chosen=True)
     return replace(source, labels=np.full(len(source), UNLABELED, np.int64), classes=[], label_type="class")

@@ -291,7 +291,7 @@ def _account_for_columns(source: Source, rows: TableRows, unnamed: Sequence[str]
 
 
 def _account_for_candidates(source: Source, table: LabelTable, kinds: Mapping[str, str]) -> None:
-    """Record in the account which columns look like labels but have other names, as in many tables of the Hub."""
+    """Record in the account which columns look like labels but have other names, as in many tables on Hugging Face."""
     assert source.account is not None
     table_of = f"{option('labels', printable(table.path))} {option('path_column', _NAME)}"
     for name, kind in kinds.items():
@@ -391,7 +391,7 @@ def stylegan_source(
     ----------
     root : Path
     classes : sequence of str, optional
-        Class names in the order of their ids; by default classes are called by their numbers.
+        Class names in the order of their ids; by default the names are the numbers of the classes.
     rule : ImageRule, optional
         The rule that decides which files are images.
     bad : BadSamples, optional

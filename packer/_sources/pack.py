@@ -373,7 +373,7 @@ def _of_known_classes(source: PackSource, unknown: npt.NDArray[np.bool_], bad: B
 
 
 def _account(readers: Sequence[Reader], classes: Sequence[str]) -> Account:
-    """Return an account of the classes that have other ids in a pack than in `classes`."""
+    """Return an account of the classes whose ids in a pack differ from those in `classes`."""
     account, ids = Account(), {name: number for number, name in enumerate(classes)}
     for reader in readers:
         own = enumerate(reader.manifest.classes)
@@ -437,7 +437,7 @@ def _indices(label: Ints, count: int) -> Ints:
 
 
 class _Distinguished:
-    """Names for the search of duplicates: each damaged name is replaced by a text that equals no other name."""
+    """Names for the search for duplicates: each damaged name is replaced by a text that equals no other name."""
 
     def __init__(self, names: Names) -> None:
         self._names = names

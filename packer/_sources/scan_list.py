@@ -1,6 +1,7 @@
 """A file with the list of a source's images: `packer scan` writes it, and all tasks of a conversion in parts read it.
 
-A header of 32 bytes (magic, length of the JSON, its CRC-32C), the JSON, zeros up to a multiple of 64, then columns:
+The file has a header of 32 bytes (magic, length of the JSON, its CRC-32C), the JSON, zeros up to a multiple of 64, and
+then columns:
 
 stamps      three int64 for each file: size, time, and the CRC-32C of these two; none for samples of a pack
 labels      an int64 or a float64 for each image; the JSON has the type
@@ -18,14 +19,14 @@ changed since the listing.
 The JSON also contains the account of the source, which has the outcome for every file. Lists with fields have version
 5, all others version 4. Lists of earlier versions contain less and are refused; `packer scan` makes new ones.
 
-Fields, each column beginning at a multiple of 8 bytes:
+Fields have these columns, each of which begins at a multiple of 8 bytes:
 
 a scalar or a class     its values, in the field's dtype or int64; then a byte for each value, 1 if it is missing
 bytes, or files         an int64 for each value, its offset; an int64, its size, -1 if missing; then all values,
                         which are paths where the values are files
 
-Then a uint32 for every 4096 images: the CRC-32C of the bytes that `Column.content` of the first field yields for these
-images, continued with the bytes of the second field, and so on."""
+After them comes a uint32 for every 4096 images: the CRC-32C of the bytes that `Column.content` yields for these images,
+first for the first field, then for the second field, and so on."""
 
 from __future__ import annotations
 

@@ -274,7 +274,7 @@ class _ValuesInPixels:
 
 
 def _stray_labels(root: Path, names: Iterable[str]) -> list[str]:
-    """Return the label files in directories of labels for which there is no image."""
+    """Return the files in directories of labels that have no image."""
     expected: dict[str, set[str]] = {}
     for name in names:
         folder, _, file = _label_path(os.path.join(root, name)).rpartition(os.sep)

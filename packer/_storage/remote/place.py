@@ -328,8 +328,7 @@ class RemotePlace(Place):
         return found
 
     def _version_or_refusal(self, inside: str) -> Version | None:
-        """Return an object's version; None if it is missing, or if access is refused, as it may be for missing
-        objects."""
+        """Return an object's version; None if it is missing, or access is refused, which may mean the same."""
         try:
             return self._version(inside)
         except RemoteError as error:
