@@ -178,8 +178,10 @@ def _opened(request: ConversionRequest, pack: Path, whole: Manifest) -> Source:
 
 
 def _require_same_fields(pack: Path, whole: Sequence[Field], src: Path, own: Sequence[Field]) -> None:
-    """Raise SourceError if the new images and the pack have different fields; the message names the first
-    difference."""
+    """Raise SourceError if the new images and the pack have different fields.
+
+    The message names the first difference.
+    """
     there, here = [field.name for field in whole], [field.name for field in own]
     if there != here:
         raise _other_fields(f"{printable(pack)} has the fields {_joined(there)}, and {printable(src)} {_joined(here)}")

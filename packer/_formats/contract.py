@@ -215,7 +215,10 @@ class PackAccess(abc.ABC):
         """Return `size` bytes at the `offset` of a row; CorruptPackError if the file does not have these bytes."""
 
     def stored(self) -> Table:
-        """Return the table with the stored sizes of samples; grey pixels may have smaller ones than in `self.table`."""
+        """Return the table with the stored sizes of samples.
+
+        Grey pixels may take fewer bytes than `self.table` states.
+        """
         return self.table
 
     def _locate(self, offset: Ints, size: Ints) -> Locations:

@@ -49,7 +49,7 @@ class PackFiles:
         The size of each file, in bytes, and its modification time, in nanoseconds, by path in the pack. The only path
         is empty if the pack is one file.
     elsewhere : mapping of str to Place
-        The other tools' files, by their paths in the pack. Copies keep the times of these files.
+        The locations of other tools' files, by the files' paths in the pack. Copies keep the times of these files.
     """
 
     place: Place
@@ -178,7 +178,7 @@ def _is_left_by_system(place: Place, path: str) -> bool:
 
 
 def _listed_files(place: Place, row: Format) -> set[str] | None:
-    """Return the files that a pack lists, except those outside of it; None if it cannot be read."""
+    """Return the files that a pack lists, except files outside of the pack; None if the pack cannot be read."""
     # Not `open_pack`, which would require the plug-in whose format the parts of the pack have.
     with contextlib.suppress(PackError, MissingDependencyError), row.open_reader()(place) as reader:
         return {name for name in reader.file_names() if reader.place_of(name) is None}

@@ -10,7 +10,7 @@ names: ``image``, ``label``, ``name`` and the fields.
 
 When a sample is written, its offset is known, but the number of samples in its shard is not. So each shard begins with
 space for the offsets: one offset for each 4 KiB of the shard, which limits its number of samples. Blanks after the JSON
-fill the unused space; a JSON parser accepts these, and streaming ignores them.
+fill the unused space; a JSON parser accepts these blanks, and streaming ignores them.
 
 Each column has one encoding. If the pack's codec encoded all images as JPEG or PNG, the encoding of images is ``jpeg``
 or ``png``, and streaming decodes the images. Otherwise the encoding is ``bytes``, because later images may be of

@@ -524,7 +524,7 @@ class TaskFiles:
         The descriptor of the file with all samples, the position of offset 0 in it, and the number of bytes from there
         on; the descriptor is -1 if samples are in several files, or C cannot read the file.
     held : object, optional
-        Keeps that file open; None if there is no such file. Then `locate` must be called before tasks run.
+        Keeps that file open. None if there is no such file; in that case, `locate` must be called before tasks run.
     """
 
     def __init__(self, reader: Reader) -> None:

@@ -1,7 +1,7 @@
 """TFRecord: files of records, each a ``tf.train.Example`` with the keys of ImageNet.
 
 ``data-00000.tfrecord``   samples
-``data-00000.idx``        an index, as ``tfrecord2idx`` makes it of the file: a line ``OFFSET SIZE`` for each record
+``data-00000.idx``        an index of the file, as ``tfrecord2idx`` makes it: a line ``OFFSET SIZE`` for each record
 ``classes.txt``           the class names, one on each line, if the classes have names
 
 No file name ends in ``-of-00128``, because the number of files is not known before the last file is written. A complete

@@ -218,7 +218,7 @@ class _Origin:
             self._recipe = f"the pack's manifest does not say how its samples were made: {printable(error)}"
 
     def made_again(self, wanted: _DamagedBytes) -> Buffer | Damage:
-        """Return the original bytes of a sample or value; if there are none, the damage, with the reason added."""
+        """Return a sample's or value's original bytes; if there are none, return the damage, with the reason added."""
         damage = wanted.damage
         problem = name_problem(damage.name)
         number = self._numbers.get(wanted.index)
@@ -301,7 +301,7 @@ class _Origin:
 
 
 def _opened(reader: Reader, root: Path, wanted: set[int]) -> tuple[Source, dict[int, int]]:
-    """Open the origin; return it, and the index in it of each wanted sample."""
+    """Open the origin; return it, and the index of each wanted sample in it."""
     try:
         copy = pack_source(root)
     except (NotAPackError, PackNotFoundError):
