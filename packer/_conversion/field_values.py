@@ -1,4 +1,4 @@
-"""Prepares field values for a pack: checks that they fit the image, and changes them like the image.
+"""Prepares field values for a pack: checks that they fit the image, and applies the image's changes to them.
 
 An image may be rotated upright by its EXIF orientation, and resized, cut and padded by ``--resize``. The same change is
 applied to field values that refer to the image's pixels. Image fields are resized like the image itself, and masks,

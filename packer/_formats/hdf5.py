@@ -30,7 +30,7 @@ from packer.errors import CorruptPackError, DestinationError, NotAPackError, pri
 _DATA_AT = 4096
 _ALIGNED_FROM = 1 << 16  # libhdf5 aligns objects as large as this, and packs smaller ones together
 _STRUCTURE = 8192  # bytes that libhdf5 takes for its structure at a time
-_MOST_STRUCTURE = 1 << 20  # bytes that libhdf5 reads at once: it looks at the structure only, of which all is small
+_MOST_STRUCTURE = 1 << 20  # bytes that libhdf5 reads at once: it reads only the structure, whose parts are small
 _BESIDE = 1 << 16  # bytes: the structure, and the manifest after it
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _HEADER = b"OHDR"  # begins the header of a group or a dataset

@@ -272,7 +272,8 @@ class LMDBTree:
             raise CorruptPackError(f"page {number} is damaged", self._file.path) from error
 
     def _held_page(self, number: int) -> tuple[bool, list[Node], list[bytes]]:
-        """Return the results of `nodes`, and the keys; cached, because searches read the upper pages repeatedly."""
+        """Return the results of `nodes`, and the keys. A cache holds them, because searches read upper pages
+        repeatedly."""
         page = self._held.get(number)
         if page is None:
             is_leaf, nodes = self.nodes(number)
