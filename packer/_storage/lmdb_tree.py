@@ -272,8 +272,7 @@ class LMDBTree:
             raise CorruptPackError(f"page {number} is damaged", self._file.path) from error
 
     def _held_page(self, number: int) -> tuple[bool, list[Node], list[bytes]]:
-        """Return the results of `nodes`, and the keys. A cache holds them, because searches read upper pages
-        repeatedly."""
+        """Return the results of `nodes` and the keys, from a cache if possible: searches reread the upper pages."""
         page = self._held.get(number)
         if page is None:
             is_leaf, nodes = self.nodes(number)
