@@ -342,8 +342,9 @@ def _encoded_image(value: Any, what: str) -> Buffer:
     Parameters
     ----------
     value : bytes, path, PIL image or array
-        An array is (height, width) uint8, uint16 or bool, or (height, width, 3 or 4) uint8. A (height, width) array of
-        whole numbers with another dtype becomes uint8 or uint16 if all numbers fit.
+        An array has the shape (height, width) and the dtype uint8, uint16 or bool, or the shape (height, width, 3 or 4)
+        and the dtype uint8. A (height, width) array of whole numbers with another dtype becomes uint8 or uint16 if all
+        numbers fit.
     what : str
         The name of the value, for messages.
 

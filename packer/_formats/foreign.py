@@ -176,7 +176,7 @@ class ForeignWriter(Writer):
 
 
 def one_file(suffix: str, options: Mapping[str, Any]) -> None:
-    """Raise DestinationOptionError if `options` limit the size of shards; for formats that write a single file."""
+    """Raise DestinationOptionError if `options` limit the size of shards, because the format writes a single file."""
     if options.keys() - {"shard_size"} or options.get("shard_size", MAX_SHARD_SIZE) != MAX_SHARD_SIZE:
         raise DestinationOptionError(f"a {suffix} pack is one file, so it has no shard size")
 
