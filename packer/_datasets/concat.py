@@ -1,4 +1,4 @@
-"""Several packs as one dataset with common classes, and the conversion of datasets for a Loader."""
+"""Several packs as one dataset with common classes, and the wrappers through which a Loader reads packer's datasets."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _BETWEEN_DATASETS = 0x9E3779B97F4A7C15
 
 
 class Share(NamedTuple):
-    """The samples of a batch that belong to one of the datasets.
+    """The samples of a batch that come from one of the joined datasets.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Share(NamedTuple):
     positions : (N,) int64 array
         The positions of these samples in the batch.
     indices : (N,) int64 array
-        The samples' indices in the dataset, as indices with turns; see `SampleView`.
+        The samples' indices in that dataset, with turns; `SampleView` explains turns.
     """
 
     number: int
@@ -69,7 +69,7 @@ class Share(NamedTuple):
 
 
 class ConcatImageDataset(ItemDataset):
-    """Several datasets joined into one, one after the other, as by torch's ConcatDataset.
+    """Several datasets, concatenated in order like those of torch's ConcatDataset.
 
     ``open_dataset([a, b])`` opens packs as a `ConcatImageDataset`. It works wherever an `ImageDataset` works: in a
     `Loader`, in torch's DataLoader, by index, in slices and in selections. Settings such as `transform` and `crop` are
@@ -89,7 +89,7 @@ class ConcatImageDataset(ItemDataset):
     class_maps : list of (C,) int64 arrays
         For each dataset, an array that maps the C class ids of its pack to class ids of this dataset.
     targets : (N,) int64 or float64 array
-        The labels: class ids, -1 for an unlabeled sample; or numbers, if the packs have no classes.
+        The labels: class ids, with -1 for an unlabeled sample. If the packs have no classes, the labels are numbers.
     samples, imgs : sequence of (str, int)
         Name and label of every sample. Samples of two packs may have the same name.
     seed : int, optional
@@ -168,7 +168,7 @@ class ConcatImageDataset(ItemDataset):
         return selection
 
     def where(self, condition: str | npt.ArrayLike) -> ConcatImageDataset:
-        """Return a dataset of the samples that meet a condition, in their order; see `ImageDataset.where`.
+        """Return a dataset of the samples that meet a condition, in their current order; see `ImageDataset.where`.
 
         Also raises OptionError if a pack lacks a column that the condition names, or if the column's type differs
         between packs.
@@ -177,7 +177,7 @@ class ConcatImageDataset(ItemDataset):
 
     @property
     def columns(self) -> ColumnArrays:
-        """The samples' columns by name, as in an `ImageDataset`, one pack after the other.
+        """The samples' columns by name, as in an `ImageDataset`; each column concatenates the packs' columns.
 
         The classes of class fields are merged by name; the classes of the first pack keep their ids. Accessing a column
         raises OptionError if a pack lacks the column, or if the column's type differs between packs.
@@ -473,7 +473,7 @@ class ConcatBatches(TorchDataset):
 
     @property
     def whole(self) -> bool:
-        """Whether `dataset` has all samples of its datasets, and is not a selection."""
+        """Whether `dataset` contains all samples of the datasets that it joins, not a selection."""
         return self.dataset._chosen is None
 
     def _require_readable(self, index: int, epoch: int, seed: int) -> None:
@@ -486,7 +486,7 @@ class ConcatBatches(TorchDataset):
 
 
 class UnreadableError(OptionTypeError):
-    """Raised for a dataset that is not one of packer's, or has items that packer's threads cannot reproduce.
+    """Raised for a dataset that is not one of packer's, or whose items packer's threads cannot reproduce.
 
     Parameters
     ----------

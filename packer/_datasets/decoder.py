@@ -89,10 +89,10 @@ class SampleDecoder:
         Raises
         ------
         CorruptPackError
-            If the image's row in the table has a height or width of 0, or a size that the image's bytes contradict.
+            If the pack's table has a height or width of 0 for the image, or a size that the image's bytes contradict.
         ImageError
-            If the image is too small for the crop; if the result of the crop is too small for `augment` or has too many
-            pixels; or if making the result needs far too much memory.
+            If the image is too small for the crop. If the cropped image is too small for `augment`, has too many
+            pixels, or needs far too much memory to make.
         """
         if row.height < 1 or row.width < 1:
             raise self.impossible_size(row)
@@ -175,7 +175,7 @@ class SampleDecoder:
             numbers.write(pixels[None], out[None])
 
     def named(self, row: int, error: ImageError) -> ImageError:
-        """Return the error, completed with the row's number and name unless the error already names a sample."""
+        """Return the error with the sample's row and name added, unless the error already names a sample."""
         return error if error.name else ImageError(error.reason, self.reader.describe(row))
 
     def impossible_size(self, row: Row) -> CorruptPackError:
@@ -187,7 +187,7 @@ class SampleDecoder:
         return self.reader.corrupt(row.number, f"{size} bytes are not {row.width} x {row.height} pixels")
 
     def _decode_crop_in_mode(self, row: Row, data: Buffer, box: Box) -> Pixels:
-        """Decode, crop and resize an image to another mode than RGB."""
+        """Decode, crop and resize an image in the decoder's mode, which is not RGB."""
         try:
             if self.raw:
                 return smooth(self._in_mode(self._raw_pixels(row, data)), box)
@@ -253,9 +253,9 @@ class BatchDecoder:
         keys: Ints | None = None,
         augment: Augmentation | None = None,
     ) -> Crops:
-        """Choose the crops of N rows of the pack from seed, epoch and keys; without a seed, from torch's generator.
+        """Choose the crops of N rows at random, from seed, epoch and keys; without a seed, from torch's generator.
 
-        By default the keys are the rows. With different keys, a row that occurs several times gets different crops.
+        By default, `keys` are the rows. If a row occurs several times, different keys give it different crops.
 
         Returns
         -------
@@ -266,10 +266,10 @@ class BatchDecoder:
         Raises
         ------
         CorruptPackError
-            If an image's row in the table has a height or width of 0, or a size that the image's bytes contradict.
+            If the pack's table has a height or width of 0 for an image, or a size that the image's bytes contradict.
         ImageError
-            If an image is too small for the crop; if the result of the crop is too small for `augment` or has too many
-            pixels; or if making the result needs far too much memory.
+            If an image is too small for the crop. If a cropped image is too small for `augment`, has too many pixels,
+            or needs far too much memory to make.
         """
         self.reader.require_table()
         rows, table = self.reader.positions(rows), self.reader.table
@@ -304,8 +304,8 @@ class BatchDecoder:
     ) -> Crops:
         """Choose the crops for V views of N rows, as `choose_crops` does; return an (N, V) array of CROP.
 
-        Each view has its own seed. The first view is the same as if its crop and augmentation were used alone with the
-        same seed.
+        Each view has its own seed. The first view is the same as the image would be with only this view's crop and
+        augmentation.
         """
         crops = []
         for number, view in enumerate(views):
@@ -320,10 +320,10 @@ class BatchDecoder:
         outs: torch.Tensor | Sequence[torch.Tensor | Sequence[torch.Tensor]],
         numbers: Numbers | None = None,
     ) -> None:
-        """Read, decode, crop and resize N images into `outs`; with `numbers`, also convert their levels to numbers.
+        """Read, decode, crop and resize N images into `outs`; with `numbers`, also convert their pixel values.
 
         With packer's own decoder, C reads, checks and decodes dozens of images in one call, without Python's lock.
-        Images that C does not support, or that are damaged, are then read and decoded one by one. Each image is read
+        Damaged images, and images that C does not support, are then read and decoded one by one. Each image is read
         once for all of its views, and C decodes it once.
 
         Parameters
@@ -341,8 +341,7 @@ class BatchDecoder:
         Raises
         ------
         ValueError
-            If `outs` do not have the type, size and layout that `crops` need, or a rectangle does not lie inside its
-            image.
+            If the type, size or layout of `outs` does not match `crops`, or if a crop extends beyond its image.
         IndexError, CorruptPackError, ImageError
             The same as for ``dataset[index]``.
         """
@@ -359,9 +358,9 @@ class BatchDecoder:
         step: int = _TOGETHER,
         numbers: Numbers | None = None,
     ) -> PreparedImages:
-        """Prepare to decode images in batches of `batch`: do, once for all batches, the work that needs no memory yet.
+        """Prepare images for decoding in batches of `batch`; the memory of each batch is passed later.
 
-        The rows must be results of `Reader.positions`, because they are not checked again.
+        The rows must come from `Reader.positions`, because they are not checked again.
         """
         if len(rows) != len(crops):
             raise ValueError(f"there are {len(rows)} images, but crops for {len(crops)}")
@@ -406,7 +405,7 @@ class BatchDecoder:
 
 
 class PreparedImages(NamedTuple):
-    """Images of a pack that `BatchDecoder.prepare` prepared, to be decoded in batches.
+    """Images of a pack that `BatchDecoder.prepare` has prepared for decoding in batches.
 
     Attributes
     ----------
@@ -431,10 +430,10 @@ class PreparedImages(NamedTuple):
     tasks: NativeTasks | None
 
     def batch(self, some: slice, outs: Any) -> Callable[[slice], None]:
-        """Return the function that decodes a batch, the slice `some` of the images, into the memory `outs`.
+        """Return a function that decodes the batch `some`, a slice of the images, into `outs`.
 
-        The function takes a slice of the batch, of the length `step` that was passed to `BatchDecoder.prepare`. Several
-        threads may call the function. `outs` are the same as for `decode_into`.
+        The function takes a slice of the batch, as long as the `step` that was passed to `BatchDecoder.prepare`.
+        Several threads may call the function. `outs` are the same as for `decode_into`.
         """
         first, end, _ = some.indices(len(self.rows))
         by_view: Any = outs if self.with_views else [outs]
@@ -476,7 +475,7 @@ class PreparedImages(NamedTuple):
 
 
 class NativeTasks:
-    """Decode tasks for the views of N images in batches; C runs several tasks in one call.
+    """Decode tasks for C, one for each view of N images; C runs several tasks in one call.
 
     Parameters
     ----------
@@ -554,8 +553,8 @@ class NativeTasks:
     def _calls(self, start: int, end: int) -> list[tuple[int, int]]:
         """Divide images among calls of C, because Ctrl-C has no effect until a call ends.
 
-        For usual images, one call is enough. No call has more pixels than two images of the largest size, which take a
-        few seconds to decode.
+        For usual images, one call is enough. A call decodes at most as many pixels as two images of the maximum size
+        have, which takes a few seconds.
         """
         sums = np.array(self._sums[start + 1 : end + 1]) - self._sums[start]
         ends = np.flatnonzero(np.diff(sums // MAX_PIXELS)) + 1
@@ -577,7 +576,7 @@ def memory_of(crops: Crops) -> tuple[Any, Any]:
 
 
 def addresses_of(outs: torch.Tensor | Sequence[torch.Tensor], crops: Crops, numbers: Numbers | None = None) -> Ints:
-    """Return the addresses of (3, height, width) tensors for images, or for the numbers to which they are converted.
+    """Return the memory addresses of (3, height, width) tensors for images or, with `numbers`, for converted images.
 
     Raises
     ------
@@ -598,12 +597,14 @@ def addresses_of(outs: torch.Tensor | Sequence[torch.Tensor], crops: Crops, numb
 
 
 def results_of(outs: torch.Tensor, count: int, numbers: Numbers | None) -> Results:
-    """Return the memory of a tensor for `count` images, or for their numbers; the image size is not checked.
+    """Return the location of a tensor's memory for `count` images, converted if there are `numbers`.
+
+    The height and width of the images are not checked.
 
     Raises
     ------
     ValueError
-        If the tensor has another type, number of images or layout.
+        If the tensor has a wrong type, number of images or layout.
     """
     _require_memory(outs, numbers)
     images, channels, height, width = outs.shape
@@ -613,7 +614,7 @@ def results_of(outs: torch.Tensor, count: int, numbers: Numbers | None) -> Resul
 
 
 def _require_memory(batch: torch.Tensor, numbers: Numbers | None) -> None:
-    """Raise ValueError if C, which gets only an address, cannot write safely into an image tensor."""
+    """Raise ValueError unless an image tensor is safe for C to write into, because C gets only its address."""
     dtype, layout = torch.uint8, torch.channels_last
     if numbers is not None:
         dtype = getattr(torch, numbers.dtype)

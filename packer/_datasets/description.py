@@ -110,7 +110,7 @@ def _caption(view: SampleView, index: int) -> str:
 
 
 def _pack(reader: Reader) -> str:
-    """Return format, codec and size; no size if the pack no longer exists."""
+    """Return a pack's format, codec and size as text; the size is left out if the pack no longer exists."""
     if isinstance(reader, IndexReader) and reader.in_place:
         return f"index of {counted(len(reader.files()), 'file')} below {here(reader.base)}, read from their own files"
     try:
@@ -137,8 +137,8 @@ class Picture:
     error : str
         The reason why the sample cannot be shown; empty if it can.
     is_damaged : bool
-        Whether the sample is damaged. False if the machine is at fault, because of too little memory, a failing disk or
-        too many open files.
+        Whether the sample is damaged. False if it could not be read for another reason: too little memory, a failing
+        disk or too many open files.
     """
 
     index: int

@@ -44,7 +44,8 @@ class Parts:
     names : tuple of str
         Names of fields and names in `OWN`, in the order of the item.
     fields : dict of str to Field
-        The fields to read: the fields in `names`, and box fields that determine which entries of other fields are kept.
+        The fields to read: the fields in `names`, and the box fields that determine which entries of these fields a
+        crop removes.
     per_box : dict of str to str, optional
         Maps each field that has one entry per box to the box field; None if neither the caller nor the pack specifies
         such fields.
@@ -71,7 +72,7 @@ class Parts:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys of an item: the names, with the key of the visibilities after each keypoint field."""
+        """The keys of an item: the names, and after each keypoint field the key of its visibilities."""
         keys: list[str] = []
         for name in self.names:
             keys.append(name)
@@ -116,8 +117,8 @@ class Parts:
     def require_step(self, step: Crop | Augmentation) -> None:
         """Raise ValueError if a crop, or an augmentation that moves pixels, cannot be applied to all fields.
 
-        Segmentations can be neither cropped nor moved. If items have boxes and lists, `per_box` must be known: the step
-        may remove boxes, and then also removes their entries from lists that have one entry per box.
+        Segmentations can be neither cropped nor moved. If items have boxes and lists, `per_box` must be known. A step
+        that removes a box also removes the box's entry from each list that has one entry per box.
         """
         kinds = {name: KINDS[field.kind] for name, field in self.item_fields.items()}
         drawn = [name for name, kind in kinds.items() if kind.is_spatial and not kind.is_cropped]
@@ -193,8 +194,8 @@ class FieldOptions:
         Raises
         ------
         TypeError, ValueError
-            If an argument has a wrong type or value, names a field that the pack lacks, or asks for a target although
-            the pack has no boxes with categories.
+            If an argument has a wrong type or value, or names a field that the pack lacks. If a target is requested,
+            but the pack has no boxes with categories.
         """
         if self.target is not None:
             parts = self._with_fields_of_target(reader.fields).parts(reader)
@@ -224,7 +225,7 @@ class FieldOptions:
         )
 
     def _with_fields_of_target(self, known: Mapping[str, Field]) -> FieldOptions:
-        """Return the options for the fields of a detector's target."""
+        """Return options that read the fields from which a detector's target is made."""
         if self.target != "coco":
             raise OptionError(f"target must be None or 'coco', not {self.target!r}")
         if not {"boxes", "category"} <= known.keys():
@@ -353,7 +354,7 @@ def _require_unique_visibilities(known: Mapping[str, Field], names: Sequence[str
 
 
 def _has_tv_tensors() -> bool:
-    """Tell whether torchvision's `tv_tensors` exist, by which its transforms recognise boxes, keypoints and masks."""
+    """Tell whether torchvision has `tv_tensors`; its transforms need them to recognise boxes, keypoints and masks."""
     try:
         importlib.import_module("torchvision.tv_tensors")
     except (ImportError, RuntimeError):  # not installed, or built for another torch
@@ -375,7 +376,7 @@ def in_form(output: str, pixels: npt.NDArray[Any]) -> Any:
 
 
 def as_tensor(array: npt.NDArray[Any]) -> torch.Tensor:
-    """Return an array as a tensor. It is copied only if it is read-only, or if torch lacks its dtype: then to int32."""
+    """Return an array as a tensor; copy it only if it is read-only, or to int32 if torch lacks its dtype."""
     if not array.flags.writeable:
         array = array.copy()  # torch warns about arrays that are read-only
     if array.dtype == np.uint8:  # a shortcut for nearly every image: the line below takes longer than `from_numpy`
@@ -463,9 +464,9 @@ _MOST_BYTES = 1 << 31  # for the masks of one image
 def coco_target(values: Mapping[str, Any], size: tuple[int, int]) -> dict[str, Any]:
     """Return the target of an image in the form that torchvision's detectors expect.
 
-    The target equals the target of torchvision's ``CocoDetection``, wrapped by ``wrap_dataset_for_transforms_v2`` with
-    the same keys, after ``torch.tensor`` has converted each list of numbers. For an image without annotations, the
-    tensors have no rows; torchvision's target then contains only ``image_id``, which no detector accepts.
+    The target equals that of torchvision's ``CocoDetection`` in ``wrap_dataset_for_transforms_v2`` with the same keys.
+    Only lists of numbers differ: here they are tensors. For an image without annotations, the tensors have no rows;
+    torchvision's target then contains only ``image_id``, which no detector accepts.
 
     Parameters
     ----------
@@ -501,7 +502,7 @@ def coco_target(values: Mapping[str, Any], size: tuple[int, int]) -> dict[str, A
 
 
 def _rows(value: Any, dtype: Any) -> Any:
-    """Return the rows of a field's value as a new array, which a tensor may share; no rows if it is missing."""
+    """Return a field's value as a new array, whose memory a tensor may use; a missing value becomes an empty array."""
     return np.array(() if value is None else value, dtype)
 
 
@@ -584,19 +585,19 @@ class FieldDecoder:
             The crops of the images; without them, images are whole.
         operations : (N, M) array of OPERATION, optional
             Operations on the cropped images. Operations that move pixels also move boxes, keypoints and masks; other
-            operations change nothing here.
+            operations do not change the fields.
         memory : mapping of str to N tensors, optional
             (1, height, width) tensors into which masks are written. If a mask is missing, or the tensor's dtype cannot
-            hold it, nothing is written, and the mask or None is among the returned values.
+            hold it, nothing is written. The returned values then contain None or the mask.
         encoded : bool
             Whether images and masks are left encoded.
 
         Returns
         -------
         list of dict
-            For each sample, the values that `Field.decode` returns, with these exceptions: a mask is a (height, width)
-            array, an image is a (height, width, channels) array, and keypoints are (K, P, 2) positions, with (K, P)
-            visibilities under a separate key. A missing value is None.
+            For each sample, the values that `Field.decode` returns, with three exceptions. A mask is a (height, width)
+            array. An image is a (height, width, channels) array. Keypoints are (K, P, 2) positions, and their (K, P)
+            visibilities have a key of their own. A missing value is None.
 
         Raises
         ------
@@ -691,7 +692,7 @@ class FieldDecoder:
             yield [value if there else None for value, there in numbers]
 
     def _warp(self, found: list[Values], warps: _Warps) -> None:
-        """Move the values of fields that a crop changes, such as boxes, just as the operations move the images."""
+        """Apply the operations that move the images' pixels to the fields that a crop changes, such as boxes."""
         for name in self.parts.cropped:
             field = self.parts.fields[name]
             values = _WARPERS[field.kind](self, field, [of_sample[name] for of_sample in found], warps)
@@ -699,7 +700,7 @@ class FieldDecoder:
                 of_sample[name] = value
 
     def _remove_entries(self, row: int, values: Values) -> None:
-        """Remove the entries of removed boxes, and split keypoints into positions and visibilities."""
+        """Remove the entries that belong to removed boxes, and split keypoints into positions and visibilities."""
         kept = {name: one.kept for name, one in values.items() if isinstance(one, KeptBoxes)}
         for name, of in (self.parts.per_box or {}).items():
             if values.get(name) is None or of not in kept:
@@ -718,7 +719,7 @@ class FieldDecoder:
                 values[name + VISIBILITY] = None if points is None else np.ascontiguousarray(points[..., 2])
 
     def _warn_of_uncut(self, values: Values, kept: Mapping[str, npt.NDArray[np.bool_]]) -> None:
-        """Warn once about a list that keeps an entry for each original box although boxes were removed."""
+        """Warn once about a list that still has an entry for each original box although boxes were removed."""
         for name, field in self.parts.fields.items():
             if not KINDS[field.kind].is_list or name in (self.parts.per_box or {}):
                 continue
@@ -780,7 +781,10 @@ class FieldDecoder:
         return points if points is None or box is None else crop_keypoints(points, box)
 
     def _warp_pixels(self, field: Field, images: Sequence[Any], warps: _Warps) -> Sequence[Any]:
-        """Move the pixels of masks and images; empty areas get the fill value in masks, the operation's in images."""
+        """Move the pixels of masks or images.
+
+        Empty areas get the field's fill value in masks, and the operation's fill value in images.
+        """
         fill = (self.parts.fill.get(field.name) or 0) if KINDS[field.kind].pixels == "ids" else None
         made = []
         for row, pixels, operations in zip(warps.rows.tolist(), images, warps.operations, strict=True):

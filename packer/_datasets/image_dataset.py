@@ -111,17 +111,17 @@ class ImageDataset(ItemDataset):
     per_box : sequence of str, or dict of str to sequence of str, optional
         The fields with one entry for each box. When a crop removes a box, the entries of that box are removed too. If
         the pack has several box fields, pass a dict whose keys are their names. Packs made from annotations
-        (``--coco``, ``--voc``, ``--yolo``, the Hub's ``objects``) record these fields. For other packs, the argument is
-        required with a crop if the pack has both boxes and fields that may have an entry for each box.
+        (``--coco``, ``--voc``, ``--yolo``, the Hub's ``objects``) record these fields. For other packs, a crop requires
+        this argument if some fields may have an entry for each box.
     min_visible : float
         The minimum share of a box's area, 0 to 1, that must remain in a crop. Boxes with a smaller share are removed,
         and so are boxes that are less than a pixel wide or high.
     fill : dict of str to value, optional
-        For each field, the value that replaces a missing value. For a mask, this is a number, by default 0, with which
-        a missing mask and the border of a padded crop are filled.
+        For each field, the value that replaces a missing value. For a mask, this is the number, by default 0, that
+        fills a missing mask and the border of a padded crop.
     target : {"coco"}, optional
-        Makes each item an image and a target in the form that torchvision's detectors expect, from the fields that
-        ``packer convert --coco`` makes.
+        Makes each item a pair: the image, and a target in the form that torchvision's detectors expect. The target is
+        made from the fields that ``packer convert --coco`` stores.
     output : {"tensor", "numpy", "pil", "bytes"}, optional
         The form that images have in items and as the input of transforms; ``numpy`` and ``bytes`` apply to fields too.
         By default, images are PIL images if there is a transform, as in ImageFolder. They are tensors if there is no
@@ -178,9 +178,9 @@ class ImageDataset(ItemDataset):
         The number of seconds to wait for bytes from a URL before an error is raised; by default the environment
         variable PACKER_TIMEOUT, or 60.
     on_error : {"raise", "replace"}
-        What happens at an unreadable sample. ``"raise"`` raises an error. ``"replace"`` returns the next readable
-        sample instead, the same one in every run and on every rank, and warns with the name of the unreadable sample;
-        the attribute `replaced` lists the errors.
+        What happens at an unreadable sample. ``"raise"`` raises an error. ``"replace"`` warns with the sample's name,
+        and returns the next readable sample instead: the same one in every run and on every rank. The attribute
+        `replaced` lists the errors.
     max_bad : float
         The maximum share of samples, 0 to 1, that a process may replace before an error is raised. One sample may
         always be replaced, unless the share is 0.
@@ -192,9 +192,9 @@ class ImageDataset(ItemDataset):
     samples, imgs : sequence of (str, int)
         Name and label of every sample. The names are relative to the converted directory.
     targets : (N,) int64 or float64 array
-        The labels: class ids, -1 for an unlabeled sample; or numbers, if the pack has no classes. As with ImageFolder's
-        lists, the operator ``+`` concatenates the labels with a list or with the targets of another dataset. You may
-        assign another array of the same length.
+        The labels: class ids, with -1 for an unlabeled sample. If the pack has no classes, the labels are numbers. As
+        with ImageFolder's lists, the operator ``+`` concatenates the labels with a list or with the targets of another
+        dataset. You may assign another array of the same length.
     columns : mapping of str to (N,) array
         The fields that contain numbers, class ids or texts, and packer's own columns; read-only.
     reader : packer.Reader
@@ -376,10 +376,10 @@ class ImageDataset(ItemDataset):
         Parameters
         ----------
         condition : str or (N,) bool array
-            A mask, such as ``dataset.columns["age"] > 30``; masked entries of a masked array are not selected. Or a
-            string, such as ``'age > 30 and split == "train"'``, with names of `columns`, comparisons, ``in [...]``,
-            ``glob "train/*"``, ``is null``, ``and``, ``or``, ``not``. As in SQL, a missing value satisfies neither a
-            comparison nor the opposite comparison.
+            A string, such as ``'age > 30 and split == "train"'``, or a mask, such as ``dataset.columns["age"] > 30``. A
+            string contains names of `columns`, comparisons, ``in [...]``, ``glob "train/*"``, ``is null``, ``and``,
+            ``or`` and ``not``. As in SQL, a missing value satisfies neither a comparison nor the opposite comparison.
+            Masked entries of a masked array are not selected.
 
         Raises
         ------
@@ -581,7 +581,7 @@ def _require_threads(threads: object) -> None:
 
 
 def _made_anew(cls: type, attributes: dict[str, Any]) -> Any:
-    """Return a dataset with pickled attributes, of the class that `as_vision` returns in this process."""
+    """Return an unpickled dataset with these attributes; its class is the result of `as_vision` in this process."""
     dataset: Any = object.__new__(as_vision(cls))
     dataset.__dict__.update(attributes)
     return dataset
@@ -590,8 +590,8 @@ def _made_anew(cls: type, attributes: dict[str, Any]) -> Any:
 def as_vision(cls: type) -> type:
     """Return `cls`, or a subclass that also is a torchvision `VisionDataset` if torchvision has been imported.
 
-    Code that calls ``isinstance(dataset, VisionDataset)`` has imported torchvision already. For all other code, the
-    import would take as much time as importing torch.
+    Code that calls ``isinstance(dataset, VisionDataset)`` has imported torchvision already. Other code does not need
+    the import, which would take as much time as importing torch.
     """
     vision = sys.modules.get("torchvision.datasets.vision")
     base = getattr(vision, "VisionDataset", None)  # missing while torchvision is being imported
@@ -599,7 +599,7 @@ def as_vision(cls: type) -> type:
 
 
 def own_class(cls: type) -> type:
-    """Return the class that was passed to `as_vision`, which pickle finds by its name."""
+    """Return the class that was passed to `as_vision`; pickle can find this class by its name."""
     return cls.__dict__.get("_own_class", cls)  # type: ignore[no-any-return]
 
 
@@ -781,7 +781,7 @@ class PackItems(TorchDataset):
         return self.view.describe(index)
 
     def layout(self, transform: Transform = None) -> Layout | None:
-        """Return the layout of batches into which images can be decoded directly; None if single items must be made."""
+        """Return the layout of batches into which images are decoded directly; None if items are made one by one."""
         pipeline = self.pipeline_with(transform)
         sizes, parts = [crop.size for crop in pipeline.crops if crop.size is not None], pipeline.parts
         fixed = sizes and len(sizes) == len(pipeline.crops) and pipeline.leaves_pixels
@@ -951,7 +951,7 @@ class PackItems(TorchDataset):
         return self.decoder.choose_crops(pipeline.crop or Compose([]), rows, epoch, seed, keys, pipeline.augment)
 
     def _request(self, rows: Ints, *, urgent: bool) -> None:
-        """Request all bytes of samples together; if only one image is needed, the read itself requests it."""
+        """Request all bytes of several samples together; a single image is requested when it is read."""
         reader, parts = self.reader, self.item_settings.parts
         names = () if parts is None else parts.names
         blobs = [name for name in names if name in reader.fields and reader.fields[name].is_blob]
@@ -1014,9 +1014,9 @@ class Epochs:
     def read(self, rows: Ints) -> None:
         """Record the samples that get crops of this epoch; warn once if an earlier pass had the same crops.
 
-        The shared memory records which of the watched samples were read in this epoch. If nearly all samples that are
-        read now are in this record, a second pass is running. If two processes count at the same time, a count may be
-        lost, and the warning comes a little later.
+        Some of the samples are watched: the shared memory records which of them were read in this epoch. If most of the
+        watched samples are read again, a second pass is running. If two processes count at the same time, a count may
+        be lost, and the warning comes a little later.
         """
         watched = rows[rows % self._step == 0] // self._step
         seen, numbers = self._seen, self._numbers

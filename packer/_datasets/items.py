@@ -1,8 +1,8 @@
 """The items of a batch, made by a pool of threads, and the replacement of unreadable samples.
 
 torch's default_collate copies each image of a batch into new memory, which is shared with the main process. For images
-of 224 x 224 float32 numbers this takes half as long as decoding. Therefore images that are converted to numbers are
-decoded into one tensor, from which default_collate makes the batch without copying.
+of 224 x 224 float32 numbers this takes half as long as decoding. Therefore images that become float32 numbers are
+decoded into one tensor, which is used as the batch without copying.
 """
 
 from __future__ import annotations
@@ -76,15 +76,15 @@ else:
 class ItemMaker:
     """Makes the items of N samples, which threads divide among themselves.
 
-    Random crops are drawn at the beginning, in the order of the samples. There is one exception: if a transform draws
-    random numbers too, and there is no seed, an image's crop is drawn just before the image is transformed.
-    torchvision's transforms draw in this order.
+    Random crops are drawn at the beginning, in the order of the samples. There is one exception: without a seed, if a
+    transform draws random numbers too, each crop is drawn just before its image is transformed. torchvision's
+    transforms draw in this order.
 
     Parameters
     ----------
     decoder : BatchDecoder
     rows : (N,) int64 array
-        The samples' rows of the pack.
+        The samples' rows in the pack.
     labels : sequence of N labels
     pipeline : Pipeline
     choose : callable
@@ -92,7 +92,7 @@ class ItemMaker:
     fields : FieldDecoder, optional
         The decoder of fields, if items are dicts.
     seeded : bool
-        Whether a crop depends only on the sample, and not on the time at which the crop is chosen.
+        Whether a crop depends only on the sample, and not on when the crop is chosen.
     before : callable, optional
         Called before the transforms of each sample run, with the sample's position among the N samples.
     """
@@ -133,7 +133,7 @@ class ItemMaker:
         return items
 
     def _finished(self, positions: range, items: Iterator[Any]) -> list[Any]:
-        """Return items in a list; call `before` with a sample's position before its transforms run in the iterator."""
+        """Return the items as a list; call `before` with each sample's position before the sample's transforms run."""
         if self._before is None:
             return list(items)
         made = []
@@ -244,8 +244,8 @@ _TURN_OF_REPLACEMENT = 1 << 20
 class Replaced:
     """The samples that could not be read in this process; each is replaced by the next readable sample.
 
-    So the replacement is the same in every run and on every rank. The crop of a replacement differs from the crop that
-    the same sample gets in its own place in the epoch.
+    So the replacement is the same in every run and on every rank. A sample that is used as a replacement gets another
+    crop than at its own position in the epoch.
 
     Parameters
     ----------

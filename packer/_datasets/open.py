@@ -64,7 +64,7 @@ ProgressCallback = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class InPlaceOptions:
-    """Options for an index of images in place.
+    """Options for an index of images that are read in place.
 
     Attributes
     ----------
@@ -188,7 +188,7 @@ def _build(
 
 @contextlib.contextmanager
 def _advice_of_index() -> Iterator[None]:
-    """Let an error that advises to skip samples name the command that can, because `open_dataset` cannot."""
+    """Name, in an error that advises skipping samples, the command that can do so; `open_dataset` cannot."""
     try:
         yield
     except SourceError as error:
@@ -232,7 +232,7 @@ def _is_of(index: Path, source: Source | None, container: Container | None, opti
     Raises
     ------
     SourceError
-        If the path is not an index, or is an index of another directory, which the caller must not replace.
+        If the path is not an index, or is an index of another directory. The caller must not replace it.
     """
     try:
         reader = open_pack(index)
@@ -361,15 +361,15 @@ def open_dataset(  # noqa: PLR0917
     ----------
     root : path or URL, or list or tuple of these
         The pack, or the packs. The settings apply to each pack. Instead of a pack, `root` may be a directory of images
-        in ImageFolder's layout, or a container, that is a dataset in the format of another tool, such as
-        ``shards/*.tar``. Its images are indexed now, and then read in place.
+        in ImageFolder's layout. It may also be a container: a dataset in the format of another tool, such as
+        ``shards/*.tar``. The images of both are indexed now, and then read in place.
     classes : {"same", "union"}
         ``same``: several packs must have the same classes. ``union``: the classes of the first pack keep their ids,
         additional classes of the other packs follow, and labels are renumbered accordingly.
     index : path, optional
         The path at which the index of a directory or a container is stored. A stored index is used again as long as the
-        images match it. By default the index is kept until the process ends. This index has no checksums;
-        `packer.index` makes one with checksums.
+        images match it. By default the index is kept until the process ends. `open_dataset` makes indexes without
+        checksums; `packer.index` makes one with checksums.
     keys : sequence of str, or mapping of str to str
         The keys of a container that hold the image, the label, the name or a field: ``"NAME[:KIND]=KEY"``, or a mapping
         of names to keys.

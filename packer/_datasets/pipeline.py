@@ -43,7 +43,7 @@ class Pipeline:
     output : one of OUTPUTS
         The form of the image before the transforms, unless there is a `lookup`.
     lookup : Lookup, optional
-        Conversions to a tensor that packer does instead of converting the image to `output`.
+        The conversions to a tensor that packer applies instead of converting the image to `output`.
     transform, target_transform : callable, optional
         The remaining steps for the image, and the steps for the label.
     transforms : callable, optional
@@ -55,8 +55,8 @@ class Pipeline:
     augment : Augmentation, optional
         Operations of packer on the pixels of the crop, before the image is converted to `output`.
     views : tuple of View
-        The versions that packer makes of each image, each with its own crop and augmentation; a transform is applied to
-        one version after the other. If empty, each item has a single image.
+        The versions that packer makes of each image, each with its own crop and augmentation. A transform is applied to
+        each version in turn. If empty, each item has a single image.
     """
 
     crop: Crop | None
@@ -89,7 +89,7 @@ class Pipeline:
 
     @cached_property
     def interleaved(self) -> bool:
-        """Whether each crop is chosen at random just before its transform, which can use the same random generator."""
+        """Whether each crop is drawn just before its image's transform, because both may use the same generator."""
         random = self.transforms is not None or pointwise(self.transform)[1] is not None
         return self.randoms > 0 and random
 
@@ -168,7 +168,7 @@ class Pipeline:
         return item
 
     def followed(self, crops: Crops | None) -> tuple[Crops | None, Operations | None]:
-        """Return the crops and operations for fields; without a crop, field values refer to the whole image."""
+        """Return the crops and operations to apply to fields; without a crop, field values refer to the whole image."""
         if crops is None:
             return None, None
         bare, operations = followed_by_fields(crops)
@@ -261,7 +261,7 @@ class ItemSettings:
         Raises
         ------
         ValueError
-            If items contain nothing to which a transform applies, or a crop or an augmentation cannot be applied to the
+            If items do not contain what the transform changes, or if a crop or an augmentation cannot be applied to the
             fields.
         """
         fused = self.fused(transform)
@@ -307,7 +307,7 @@ class ItemSettings:
             raise OptionError(f"each of views= has its own crop and augmentation, which replace {name}=")
 
     def _usable_views(self, views: Sequence[View]) -> tuple[View, ...]:
-        """Check views for this dataset, and return them; raises an error with the reason if they are not possible."""
+        """Return the views; raise an error with the reason if this dataset does not support them."""
         if not isinstance(views, (list, tuple)) or not views or not all(isinstance(view, View) for view in views):
             raise OptionTypeError(
                 "views must be a list of views, such as [packer.View(packer.RandomResizedCrop(224))] * 2, not "
@@ -336,7 +336,7 @@ class ItemSettings:
         return tuple(views)
 
     def _usable(self, augment: Augmentation | Sequence[Augmentation]) -> Augmentation:
-        """Check an augmentation for this dataset, and return it; raises an error if it is not possible."""
+        """Return the augmentations as one; raise an error with the reason if this dataset does not support them."""
         chain = chain_of(augment)
         if self.output == "bytes":
             raise OptionError("output='bytes' returns the stored bytes, which cannot be augmented")
@@ -449,7 +449,7 @@ class Compiled(NamedTuple):
 
 
 def _fused(transform: Any, output: str) -> tuple[Crop | None, Lookup | None, Transform]:
-    """Return the crop and the conversions at the beginning of a transform, and its rest."""
+    """Split a transform into the crop and the conversions at its beginning, and the remaining steps."""
     # torchvision's crops do not accept arrays.
     crop, rest = (None, transform) if output == "numpy" else split_by(transform, output == "tensor")
     conversions, left = pointwise(rest)

@@ -61,7 +61,7 @@ def _is_view(name: str) -> bool:
 
 
 class Layout(NamedTuple):
-    """The layout of a batch's memory: its parts, one after the other, and how images are converted to numbers."""
+    """The layout of a batch's memory: its parts in order, and how pixel values are converted for the network."""
 
     parts: tuple[BatchPart, ...]
     numbers: Numbers | None = None
@@ -87,9 +87,9 @@ class Layout(NamedTuple):
         return sum(_is_view(part.name) for part in self.parts)
 
     def with_numbers(self, numbers: Numbers, *, keep_levels: bool) -> Layout:
-        """Return a layout of the same pixels in which images are converted to the numbers that the network expects.
+        """Return this layout for images that are converted to the numbers that the network expects.
 
-        With `keep_levels`, the layout has separate memory for uint8 levels and converted images, so that a step can run
+        With `keep_levels`, the layout has separate memory for uint8 images and converted images, so that a step can run
         before the conversion.
         """
         become = [part._replace(dtype=numbers.dtype, planes=numbers.planes) for part in self.images]
@@ -101,12 +101,12 @@ class Layout(NamedTuple):
 
     @property
     def decoded_numbers(self) -> Numbers | None:
-        """The numbers to which images are converted while they are decoded; None if they remain uint8 levels."""
+        """The conversion that is applied while images are decoded; None if their pixels remain uint8."""
         keeps_levels = any(part.name.endswith(_AS_NUMBERS) for part in self.parts)
         return None if keeps_levels else self.numbers
 
     def levels_and_numbers(self, memory: Tensors) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Return, for each view, the uint8 images of a batch and the numbers to which they are converted."""
+        """Return, for each view, the uint8 images of a batch and the tensor for the converted images."""
         return [(memory[part.name], memory[part.name + _AS_NUMBERS]) for part in self.images]
 
     def decoded(self, memory: Tensors) -> Tensors:
@@ -114,7 +114,7 @@ class Layout(NamedTuple):
         return {name: tensor for name, tensor in memory.items() if not name.endswith(_AS_NUMBERS)}
 
     def handed_out(self, memory: Tensors) -> Tensors:
-        """Return the parts of a complete batch that are returned to the user, with numbers in place of images."""
+        """Return the parts of a complete batch that the user gets; converted images replace uint8 images."""
         return {name: memory.get(name + _AS_NUMBERS, tensor) for name, tensor in self.decoded(memory).items()}
 
     def bytes_for(self, count: int) -> int:
@@ -366,9 +366,9 @@ class LoaderDataset(abc.ABC):
         step: int,
         numbers: Numbers | None = None,
     ) -> BatchOpener:
-        """Prepare to decode several batches of `batch` samples; their memory is passed later.
+        """Prepare to decode several batches of `batch` samples; the memory of each batch is passed later.
 
-        The default calls `fill`. Override it to do, once for all batches, the work that does not need their memory.
+        The default calls `fill`. Override this method to do work that does not need the memory, once for all batches.
 
         Parameters
         ----------
@@ -379,15 +379,16 @@ class LoaderDataset(abc.ABC):
         step : int
             The number of samples of a batch that a thread decodes at a time.
         numbers : optional
-            The conversion of uint8 levels to the numbers that ``memory["image"]`` must contain; it follows from the
-            Loader's `normalize` and `dtype`.
+            The conversion of uint8 pixel values to the numbers that ``memory["image"]`` must contain. The Loader's
+            `normalize` and `dtype` determine it.
 
         Returns
         -------
         callable
             ``open_batch(some, memory)`` takes the slice of the samples that forms a batch, and returns
             ``decode(part)``. ``decode`` takes a slice of the batch, on any thread. If items are dicts of fields, it
-            returns a list with each sample's values except those in `memory`; otherwise None, or an empty list.
+            returns a list with the values of each sample that are not in `memory`. Otherwise it returns None or an
+            empty list.
         """
         return lambda some, memory: functools.partial(_fill_slice, self, indices[some], choices[some], memory, numbers)
 
@@ -439,7 +440,7 @@ class ItemsError(Exception):
 
 
 class TorchDataset(LoaderDataset):
-    """A dataset that torch's DataLoader can read as well, with the methods that packer's DataLoader needs."""
+    """A dataset with the methods that packer's DataLoader needs; torch's DataLoader can read it too."""
 
     @abc.abstractmethod
     def frozen_copy(self) -> TorchDataset:
@@ -473,7 +474,7 @@ class TorchDataset(LoaderDataset):
     @property
     @abc.abstractmethod
     def crop_epoch(self) -> tuple[int, int]:
-        """The epoch of the last call of `set_epoch`, and the number of its calls."""
+        """The epoch that `set_epoch` set last, and the number of calls of `set_epoch`."""
 
 
 def has_own(dataset: object, base: type) -> str | None:

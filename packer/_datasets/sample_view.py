@@ -33,7 +33,7 @@ class SampleView:
     """The samples of a pack that a dataset contains, with labels and classes; immutable: changes return another view.
 
     Some methods take indices with turns. The turn of a sample is the number of times that it has already occurred in
-    the epoch; an index with turn is the sample's index plus the turn times the length of the view.
+    the epoch. An index with a turn is ``index + turn * len(view)``.
 
     Parameters
     ----------
@@ -119,12 +119,12 @@ class SampleView:
         )
 
     def rows_in_turns(self, indices: Ints) -> Ints:
-        """Return the rows in the pack of samples, whose `indices` have turns."""
+        """Return the samples' rows in the pack; `indices` have turns."""
         samples = indices % max(len(self), 1)
         return samples if self.rows is None else self.rows[samples]
 
     def rows_and_keys(self, indices: Sequence[int] | Ints) -> tuple[Ints, Ints]:
-        """Return the rows in the pack of samples, whose `indices` have turns, and the keys that decide their crops."""
+        """Return the samples' rows in the pack, and the keys that determine their crops; `indices` have turns."""
         turns, samples = np.divmod(np.asarray(indices, np.int64), max(len(self), 1))
         rows = samples if self.rows is None else self.rows[samples]
         if self._earlier is not None:
@@ -132,14 +132,14 @@ class SampleView:
         return rows, rows + turns * len(self.reader)
 
     def labels_of(self, indices: Ints) -> Labels:
-        """Return the labels of samples, whose `indices` have turns."""
+        """Return the samples' labels; `indices` have turns."""
         if self.own_labels is not None:
             return self.own_labels[indices % max(len(self), 1)]
         self.reader.require_table()
         return self._renumbered(self.reader.table.label[self.rows_in_turns(indices)])
 
     def describe(self, index: int) -> str:
-        """Return a description of a sample, whose `index` has a turn, for error messages."""
+        """Return a description of a sample for error messages; `index` has a turn."""
         (row,) = self.rows_in_turns(np.array([index])).tolist()
         return self.reader.describe(row)
 
@@ -196,7 +196,7 @@ class SampleView:
         return self.reader.names
 
     def _renumbered(self, labels: Labels) -> Labels:
-        """Convert labels of the pack to indices into `classes`; raise CorruptPackError if one is no class there."""
+        """Convert labels of the pack to indices into `classes`; raise CorruptPackError if a label is not a class id."""
         if self.ids is None:
             return labels
         wrong = np.flatnonzero(~self.reader.manifest.fits(labels))
@@ -206,7 +206,7 @@ class SampleView:
 
 
 class Samples(Sequence[tuple[str, int | float]]):
-    """``(name, label)`` of every sample, as ImageFolder's `samples`, read from the pack when it is needed.
+    """The pairs ``(name, label)`` of all samples, like ImageFolder's `samples`; each is read from the pack when needed.
 
     It has all methods of a list except those that modify it; sums and copies are lists.
 
@@ -296,7 +296,7 @@ class JoinedNames:
 
 
 class ColumnArrays(Mapping[str, npt.NDArray[Any]]):
-    """The columns by name, each as a read-only (N,) array, made when it is needed.
+    """The columns by name; each is a read-only (N,) array, made when it is accessed.
 
     A column without missing values is a plain array; otherwise it is a masked array. The data under masked entries are
     NaN for floats, -1 for ids, None for texts, the smallest value of the dtype for integers, and False for bools.
@@ -435,10 +435,10 @@ def _masked(column: Column) -> npt.NDArray[Any]:
 class Targets(np.ndarray[Any, np.dtype[Any]]):
     """The read-only labels of N samples, an (N,) array that also behaves like ImageFolder's list.
 
-    ``a.targets + b.targets`` concatenates, and so does adding a list, which returns a list; `count`, `index` and the
-    truth value also behave as in a list. Scripts for ImageFolder rely on this, and an ordinary array would silently add
-    the numbers. All other operations, such as ``targets[mask]``, ``targets == 3``, ``targets * 2`` or
-    ``targets.copy()``, return an ordinary array. Pickling keeps the class.
+    ``a.targets + b.targets`` concatenates. Adding a list also concatenates, and returns a list. `count`, `index` and
+    the truth value behave as in a list. Scripts for ImageFolder rely on this; an ordinary array would silently add the
+    numbers. All other operations, such as ``targets[mask]``, ``targets == 3``, ``targets * 2`` or ``targets.copy()``,
+    return an ordinary array. Pickling keeps the class.
     """
 
     __slots__ = ()
@@ -512,7 +512,7 @@ class Targets(np.ndarray[Any, np.dtype[Any]]):
 
 
 def _plain(value: Any) -> Any:
-    """Return a value in which each `Targets` array is replaced by an ordinary array."""
+    """Return `value` with each `Targets` array in it replaced by an ordinary array."""
     if isinstance(value, Targets):
         return np.ndarray.view(value, np.ndarray)
     if type(value) in (list, tuple):

@@ -100,7 +100,7 @@ def _require_guarded(directory: Path) -> None:
     """Raise DestinationError if everybody may write to a directory and strangers can rename its entries.
 
     With the sticky bit, only an entry's owner and the directory's owner can rename the entry. If only owner and group
-    may write to a directory, a user who stages there trusts both.
+    may write to a directory, they are trusted.
     """
     status = os.stat(directory)
     if not hasattr(os, "geteuid") or not status.st_mode & stat.S_IWOTH:
@@ -236,8 +236,8 @@ def lock_in_memory(path: str | os.PathLike[str]) -> PageLock:
     Returns
     -------
     PageLock
-        The lock. If the system does not allow locking, for example because the limit on locked memory (``ulimit -l``)
-        is only a few MB, the lock is empty and a RuntimeWarning is given. The pack is then in the page cache, and stays
+        The lock. If the system does not allow locking, the lock is empty and a RuntimeWarning is given. A common reason
+        is a limit on locked memory (``ulimit -l``) of only a few MB. The pack is then in the page cache, and stays
         there as long as memory suffices.
 
     Raises
@@ -283,13 +283,13 @@ def stage(
 
     If only this user may write to `directory`, for example because `stage` created it, the copy lies directly in
     `directory`. If others may write to it, as for ``/dev/shm`` (which is in memory), the copy lies in a subdirectory
-    ``packer-UID`` that belongs to the user. So nobody else can plant a false copy, and it is enough to check the owner,
-    type and size of an existing copy's files instead of every byte. Windows has no owners of this kind; there,
-    `directory` must belong to the user.
+    ``packer-UID`` that belongs to the user. So nobody else can plant a false copy. Therefore only the owner, type and
+    size of an existing copy's files are checked, and not every byte. On Windows, packer does not check who owns
+    `directory`; it must belong to the user.
 
     `stage` refuses `directory` if a stranger could replace ``packer-UID``. This is possible if everybody may write to
-    `directory` or to one of its parents, and if that directory has no sticky bit, or belongs neither to root nor to
-    this user. Owners and groups of directories are trusted; access control lists are ignored.
+    `directory` or to one of its parents, unless that directory has the sticky bit and belongs to root or to this user.
+    Owners and groups of directories are trusted; access control lists are ignored.
 
     Parameters
     ----------
@@ -352,9 +352,10 @@ def unstage(path: str | os.PathLike[str], directory: str | os.PathLike[str], *, 
     directory : path
         The directory that was passed to `stage`.
     all_versions : bool
-        Whether to remove the copies of all packs of this name, also of earlier versions of the pack and of packs that
+        Whether to remove the copies of all packs of this name, including earlier versions of the pack, and packs that
         lie in other directories. If so, the pack itself need not exist. Only packs whose manifest matches the digits in
-        their name count as copies; other files are kept, and so is a damaged copy whose manifest cannot be read.
+        their name count as copies. Other files are not removed, and neither is a damaged copy whose manifest cannot be
+        read.
 
     Returns
     -------
@@ -393,7 +394,7 @@ def _copy_name(pack: PackFiles) -> str:
 
 
 def _copies(root: Path, pack: Path) -> list[Path]:
-    """Return the copies, complete or not, that the directory `root` contains of packs with the name of `pack`."""
+    """Return the copies in `root`, complete or not, of packs that have the same name as `pack`."""
     unfinished = _unfinished(root, pack)
     named = re.compile(_copy_names(pack))
     with writing_to(root):
@@ -402,14 +403,14 @@ def _copies(root: Path, pack: Path) -> list[Path]:
 
 
 def _unfinished(root: Path, pack: Path) -> set[str]:
-    """Return the names of copies in progress and of interrupted copies, of packs with the name of `pack`."""
+    """Return the names of unfinished copies, also of interrupted ones, of packs that have the same name as `pack`."""
     name = re.compile(f"({_copy_names(pack)})(?:{re.escape(_UNFINISHED)}|{re.escape(_LOCK)})")
     with writing_to(root):
         return {match[1] for match in map(name.fullmatch, os.listdir(root)) if match}
 
 
 def _copy_names(pack: Path) -> str:
-    """Return a pattern for the names of all copies of packs with the name of `pack`; other files may match it too."""
+    """Return a pattern for the names of copies of packs named like `pack`; names of other files may match it too."""
     return f"{re.escape(pack.stem)}-[0-9a-f]{{12}}-[0-9a-f]{{12}}{re.escape(pack.suffix)}"
 
 
@@ -432,7 +433,7 @@ def _held_by_nobody_else(copy: Path) -> Iterator[None]:
 
 
 def _remove_abandoned(staged: Path, pack: Path) -> None:
-    """Remove the unfinished copies that interrupted processes left of packs with the name of `pack`."""
+    """Remove copies that interrupted processes left unfinished, of packs that have the same name as `pack`."""
     for copy in _unfinished(staged.parent, pack) - {staged.name}:
         with contextlib.suppress(_InUseError), held(staged.with_name(copy + _LOCK), _refuse_to_wait):
             remove(staged.with_name(copy + _UNFINISHED))
