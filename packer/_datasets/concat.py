@@ -302,7 +302,7 @@ class ConcatImageDataset(ItemDataset):
         return [items[position] for position in range(len(items))]
 
     def _own_seed(self, number: int) -> int | None:
-        """Return the seed for the crops of dataset `number` if no Loader reads it; None means torch's generator."""
+        """Return the seed for the crops of dataset `number` without a Loader; None if torch's generator draws them."""
         seeds = [dataset.seed for dataset in self.datasets]
         own = seeds[number]
         return None if own is None else seed_of_crops(seeds, number, own)

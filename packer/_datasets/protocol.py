@@ -310,7 +310,7 @@ class LoaderDataset(abc.ABC):
         return {}
 
     def identity(self) -> str:
-        """Return a name that identifies these samples in their order; a Loader refuses a saved state of another one."""
+        """Return a name that identifies the samples and their order; a Loader refuses a state with another name."""
         return f"{type(self).__qualname__} {len(self)}"
 
     def describe(self, index: int) -> str:

@@ -151,7 +151,8 @@ def _runs_of_polygon(corners: Runs, height: int, width: int) -> Runs:
     """Return the runs of the mask of one polygon, given as (P, 2) points on the finer grid.
 
     Each edge is traced on the finer grid, along the axis in which it is longer. Where an edge crosses the middle of a
-    column of pixels, that column changes between outside and inside at the middle of the next pixel below the edge.
+    column of pixels, the column changes between outside and inside. It changes at the middle of the next pixel below
+    the edge.
     """
     above, column = _crossings(corners, width)
     row = np.ceil(np.clip((above + 0.5) / _FINER - 0.5, 0, height)).astype(np.int64)

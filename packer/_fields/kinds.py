@@ -67,7 +67,7 @@ class Kind:
     has_entries : bool
         Whether a value can have an entry for each box of another field.
     has_null : bool
-        Whether a column of its own marks missing values. For other kinds, a missing value is `NO_VALUE` in the column.
+        Whether a separate column marks missing values. For other kinds, a missing value is `NO_VALUE` in the column.
     has_visibilities : bool
         Whether an item contains the visibilities of points as a separate value.
     is_spatial : bool
@@ -104,7 +104,7 @@ class Kind:
 
     @property
     def is_cropped(self) -> bool:
-        """Whether crops, and augmentations that move pixels, change a value. They do not change Python objects."""
+        """Whether crops, and augmentations that move pixels, change a value. Python objects are never changed."""
         return self.is_spatial and self.form != "object"
 
     @property

@@ -58,7 +58,7 @@ _SHOWN = 10
 
 
 class ExpressionError(Exception):
-    """A condition is invalid; the arguments are the problem, and the index of the character where it was found."""
+    """Raised for an invalid condition; the arguments are the problem, and the index of the character at fault."""
 
     def __init__(self, problem: str, at: int) -> None:
         super().__init__(problem, at)

@@ -1,7 +1,7 @@
 """Chooses a Loader's number of threads while training runs (``threads="auto"``); `Race` compares any settings.
 
-The measure is the time from one batch to the next, including the training step. So if two threads keep up with the
-training, the Loader gets no more threads. The number of threads does not change any batch.
+The tuner measures the time from one batch to the next, including the training step. So if two threads keep up with the
+training, the Loader uses no more than two. The number of threads does not change any batch.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ThreadTuner:
         Parameters
         ----------
         prefetch : int
-            The number of batches in progress after the one for which the loop waits.
+            The number of batches that are prepared ahead, in addition to the one for which the loop waits.
         """
         if self._running:
             yield None
@@ -100,7 +100,7 @@ class ThreadTuner:
         return self.threads != before
 
     def _note(self, step: float, waited: float) -> None:
-        """Record the time from batch to batch; the first time includes the program's start and is not compared."""
+        """Record the time from batch to batch; the first one includes the program's start and is not compared."""
         if not self._warm:
             self._warm, self._own_step = True, max(step - waited, 0.0)
         else:
@@ -139,7 +139,7 @@ class Standing(NamedTuple):
 class Race(Generic[Setting]):
     """Settings that are measured in turn until one can be chosen, on a machine whose speed varies with other work.
 
-    All remaining settings are measured once in each round, and ratios within a round are compared, because anything
+    In each round, every remaining setting is measured once. The race compares ratios within a round, because anything
     that slows the machine for seconds slows the whole round. A setting that is certainly slower than the best is
     dropped, so that the rounds become shorter. Of the settings that are as fast as the best one, the race chooses the
     simplest.
@@ -224,7 +224,7 @@ def _standing(costs: Sequence[float], best: Sequence[float]) -> Standing:
 
 
 def median_error(values: Sequence[float]) -> float:
-    """Return the standard error of the median of measurements; 0 for a single one, whose error is unknown."""
+    """Return the standard error of the median of measurements; 0 for a single measurement, whose error is unknown."""
     if len(values) < 2:
         return 0.0
     return float(1.25 * statistics.stdev(values) / len(values) ** 0.5)  # sqrt(pi / 2) times that of the mean

@@ -107,8 +107,8 @@ class BatchPlan:
         Raises
         ------
         TypeError, ValueError
-            If `batch_transform` is set, or images are to be augmented on a device, but images cannot be decoded
-            directly into batches; or if batches cannot be mixed.
+            If images cannot be decoded directly into batches, which `batch_transform` and augmentation on a device
+            require. If batches cannot be mixed.
         """
         traits = self.dataset.traits(self.transform)
         _require_mixable(self.mix, traits.parts, traits.views)
@@ -244,7 +244,7 @@ class BatchPlan:
 
 
 class BatchFuture(Protocol):
-    """The result of workers' work: a `concurrent.futures.Future`, or `packer._loader.threads.SlicedFuture`."""
+    """A future for work of the workers: a `concurrent.futures.Future`, or a `packer._loader.threads.SlicedFuture`."""
 
     def result(self) -> list[Any]:
         """Wait for the work; return its results or raise its error."""
@@ -253,7 +253,7 @@ class BatchFuture(Protocol):
         """Wait for the work; return its error or None."""
 
     def cancel(self) -> bool:
-        """Cancel the work that has not begun; return True if no work had begun, so that no wait is needed."""
+        """Cancel the work that has not begun; return True if none had begun, so that the caller need not wait."""
 
 
 @dataclass(eq=False)
@@ -338,7 +338,7 @@ class Postprocess(NamedTuple):
         return split(count, step if self.seed is None else count)
 
     def function(self, layout: Layout, memory: Tensors, transform: BatchTransform) -> SliceFunction:
-        """Return the function that runs the steps for a slice of a batch, or with a transform for the whole batch."""
+        """Return a function that runs the steps on a slice of a batch; with a batch transform, on the whole batch."""
         writers = []
         if isinstance(layout.numbers, NumberFormat):  # a lookup is applied when an image is decoded
             pairs = layout.levels_and_numbers(memory)

@@ -50,7 +50,7 @@ Item_co = TypeVar("Item_co", covariant=True)
 
 
 class DataLoader(torch.utils.data.DataLoader[Item_co]):
-    """A drop-in for torch's DataLoader whose batches are made by packer's threads.
+    """A drop-in replacement for torch's DataLoader in which packer's threads make the batches.
 
     In a script, only the names of the dataset and the DataLoader change. Arguments, attributes, order and batches are
     the same as torch's: a batch is ``[images, labels]``, with contiguous (N, 3, height, width) images and int64 labels.
@@ -315,7 +315,7 @@ class ResumePoint(NamedTuple):
     handed_out : int
         The number of batches that were returned before the interruption.
     skipped : int
-        The number of these batches that the sampler returns again, and that are therefore skipped.
+        How many of these batches the sampler returns again; the new pass skips them.
     generator : uint8 tensor, optional
         The state of torch's generator from which the order is drawn; None to leave the generator unchanged.
     crops : (int, int), optional
@@ -323,7 +323,7 @@ class ResumePoint(NamedTuple):
     began : int, optional
         The position at which packer's sampler began its epoch.
     before : sequence of sequence of int
-        Samples that packer's sampler returned before the interruption, and does not return again.
+        The samples that packer's sampler returned before the interruption. It does not return them again.
     """
 
     handed_out: int = 0
@@ -413,7 +413,11 @@ class TorchWorkersPass(_MultiProcessingDataLoaderIter, CountedPass):
 
 @contextlib.contextmanager
 def _drawing_again(generator: torch.Generator | None, state: torch.Tensor | None) -> Iterator[torch.Tensor]:
-    """Yield the state of a generator (default: torch's own); `state`, if not None, is its state inside the block."""
+    """Yield the state that a generator has inside the block.
+
+    By default this is torch's own generator. If `state` is not None, the generator is set to `state`; torch's own
+    generator gets its former state back after the block.
+    """
     source = torch.default_generator if generator is None else generator
     before = source.get_state()
     if state is None:
@@ -431,8 +435,7 @@ class ThreadsPass(CountedPass):
     """A pass whose batches are made by packer's threads, or by the calling thread if there are no workers.
 
     A new instance draws the base seed; `start` begins a pass on a copy of the instance and returns the copy. torch
-    draws one base seed for all passes of persistent workers; here these passes are copies of one instance, and they are
-    independent of each other.
+    draws one base seed for all passes of persistent workers. Here such passes are independent copies of one instance.
     """
 
     def __init__(self, loader: DataLoader[Any]) -> None:

@@ -51,13 +51,12 @@ class Loader(Displayable):
         Whether to shuffle all samples in every epoch, each time in a new order.
     sampler : OrderSampler or iterable of int, optional
         The order of the samples, instead of `shuffle`. If `torch.distributed` is initialised, packer's samplers, such
-        as `packer.BlockShuffleSampler`, give each rank its share. With any other iterable, the ranks divide the indices
-        of rank 0 among themselves; an iterable that already returns only the indices of its own rank, such as
-        `DistributedSampler`, is used unchanged. The order of an iterable that is not one of packer's samplers cannot be
-        resumed.
+        as `packer.BlockShuffleSampler`, give each rank its share. An iterable that already returns only the indices of
+        its own rank, such as `DistributedSampler`, is used unchanged. With any other iterable, the ranks divide the
+        indices of rank 0 among themselves. Only the order of packer's samplers can be resumed.
     threads : int or "auto", optional
         The number of decoding threads; by default the number of CPUs that CPU affinity, cgroup and SLURM allow. With
-        "auto", the Loader finds, during the first pass, the number that the training needs; see Notes.
+        "auto", the first pass measures how many threads the training needs; see Notes.
     processes : int, optional
         The number of processes among which the threads are divided. The processes write to memory that they share with
         this process. By default, the threads run in this process. Use processes on a machine with dozens of CPUs, where
@@ -71,7 +70,7 @@ class Loader(Displayable):
         from torch's generator when the Loader is made, and all ranks use the seed of rank 0. A `sampler` uses its own
         seed.
     device : torch.device or str, optional
-        The device to which batches are copied. To a CUDA device they are copied ahead of time, as with
+        The device to which batches are copied. Batches for a CUDA device are copied ahead of time, as with
         `CUDAPrefetcher`.
     pin_memory : bool, optional
         Whether batches are page-locked; by default if `device` is a CUDA device.
@@ -82,9 +81,9 @@ class Loader(Displayable):
     dtype : torch.dtype, optional
         The type of the images; by default uint8, or float32 with `normalize`.
     mix : Mixing, optional
-        Mixes the images of a batch, after `normalize` and `dtype`, and their labels, which become an (N, num_classes)
-        float32 tensor with the share of each class. Pass `packer.augment.MixUp`, `CutMix`, or a `RandomChoice` of
-        these.
+        Mixes the images of a batch, after `normalize` and `dtype`, and their labels. The mixed labels are an (N,
+        num_classes) float32 tensor with the share of each class. Pass `packer.augment.MixUp`, `CutMix`, or a
+        `RandomChoice` of these.
     channels_last : bool
         Whether batches are laid out channels last.
     transform : callable, optional
@@ -97,10 +96,10 @@ class Loader(Displayable):
         A function, such as one of torchvision's v2 transforms, that the threads apply to each (N, 3, H, W) uint8 batch
         before `normalize` and `mix`. It must return a uint8 batch of the same shape, and may change its input.
     pad : int, or dict of str to int or None, optional
-        For a dataset with `fields`: boxes, labels, keypoints, and arrays with an entry for each box are padded with 0
-        to this number of entries, so that they become (N, pad, ...) tensors; ``NAME_count`` is then an (N,) tensor with
-        the actual numbers of entries. A dict selects the fields, which may also be other arrays; None makes an array
-        field a list. By default arrays are stacked, and the other fields are lists of tensors.
+        For a dataset with `fields`: the number of entries to which boxes, labels, keypoints, and arrays with an entry
+        for each box are padded with 0. They become (N, pad, ...) tensors, and ``NAME_count`` is an (N,) tensor with the
+        actual numbers of entries. A dict selects the fields to pad, which may also be other arrays. In a dict, None
+        makes an array field a list. By default arrays are stacked, and the other fields are lists of tensors.
     collate_fn : callable
         The function that makes a batch from a list of items. Images are decoded directly into the batch only with
         torch's own function.
@@ -115,18 +114,18 @@ class Loader(Displayable):
     Notes
     -----
     The order depends only on the sampler's seed and the epoch; a crop depends only on the seed for crops, the epoch and
-    the sample. The numbers of threads, processes and ranks change neither. Numbers that a `transform` draws from the
+    the sample. Neither depends on the number of threads, processes or ranks. Numbers that a `transform` draws from the
     generators of torch, Python and NumPy are reproducible too if each process has one thread, as with ``threads=8,
     processes=8``. Otherwise, and with ``threads="auto"``, these numbers are not reproducible, and a warning reports
     this. Each pass over the loader is the next epoch, unless `set_epoch` chooses another one. A running pass keeps the
     epoch, the seeds, and the dataset's labels and settings with which it began.
 
     The first pass spawns the processes, which takes as long as importing torch; the processes run until the loader is
-    closed. They receive the dataset and the transform by pickling, and import the main script, which must therefore do
-    its work under ``if __name__ == "__main__":``.
+    closed. They receive the dataset and the transform by pickling, and import the main script. Therefore the script
+    must do its work under ``if __name__ == "__main__":``.
 
-    With ``threads="auto"``, the first pass measures several numbers of threads in turn, and keeps the lowest number
-    that is as fast as the best one; each rank chooses its own number. A short epoch may end without a choice. The
+    With ``threads="auto"``, the first pass measures several numbers of threads in turn, and chooses the lowest number
+    that is as fast as the best one. Each rank chooses its own number. A short epoch may end without a choice. The
     random numbers of `mix`, and those that `batch_transform` draws with torch's functions, depend only on the seed for
     crops, the epoch and the first sample of the batch.
     """
@@ -249,8 +248,8 @@ class Loader(Displayable):
         """Let the next pass continue at the position of a `state_dict`, with any number of ranks and threads.
 
         The sampler and the crops get the seeds in the state. A warning reports crops or augmentations that differ from
-        the state's. A state by packer 0.1.0 has a single seed. The Loader accepts such a state if this seed produces
-        the Loader's order and the dataset's crops.
+        the state's. A state saved by packer 0.1.0 has a single seed. The Loader accepts such a state if this seed
+        produces the Loader's order and the dataset's crops.
 
         Parameters
         ----------

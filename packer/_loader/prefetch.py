@@ -37,12 +37,12 @@ class Normalizer:
     Parameters
     ----------
     normalize : (mean, std), optional
-        One number for each channel, for pixels scaled to 0 to 1: the result is ``(image / 255 - mean) / std``, with the
-        roundings of torchvision's v2 transforms ToDtype and Normalize.
+        Mean and standard deviation of each channel, for pixels scaled to 0 to 1. The result is ``(image / 255 - mean) /
+        std``, rounded as by torchvision's v2 transforms ToDtype and Normalize.
     dtype : torch.dtype, optional
         Type of the result; by default float32 with `normalize`, and otherwise uint8.
     channels_last : bool
-        Whether (N, C, H, W) results are laid out channels last, or contiguous.
+        Whether (N, C, H, W) results are laid out channels last; otherwise they are contiguous.
 
     Attributes
     ----------
@@ -327,12 +327,12 @@ class CUDAPrefetcher(_Wrapper):
     dtype : torch.dtype, optional
         The type of the images; by default float32 with `normalize`, otherwise uint8.
     channels_last : bool
-        Whether (N, C, H, W) images are laid out channels last, or contiguous.
+        Whether (N, C, H, W) images are laid out channels last; otherwise they are contiguous.
 
     Raises
     ------
     ValueError
-        If an argument is invalid or torch cannot use the device; in the loop, if a batch has no image that can be
+        If an argument is invalid or torch cannot use the device. The loop raises it if a batch has no image that can be
         normalised or converted, for example because its images are floating point numbers already.
     """
 

@@ -1,8 +1,8 @@
 """Workers of a Loader that are processes and share the memory of the batches.
 
 Python's lock lets only one thread of a process run Python code at a time. With dozens of cores this lock limits the
-speed of one process, while several processes still scale. Each process runs `Threads`. A request names images and their
-part of the shared memory; the response confirms that they are written.
+speed of one process, while several processes still scale. Each process runs `Threads`. A request lists images and the
+region of the shared memory for them; the response confirms that the images are written.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _PORTABLE = 1  # cudaHostRegisterPortable: page-locked for every device
 
 
 class SharedMemory:
-    """Memory that this process shares with child processes that get the object at their start (`Process(args=...)`).
+    """Memory shared with the child processes that get this object when they start (`Process(args=...)`).
 
     The memory has no name, so the system frees it when the last process ends, even if that process is killed.
 
@@ -233,7 +233,7 @@ class Processes(Workers):
         return {name: tensor.clone() for name, tensor in memory.items()}
 
     def forget(self) -> None:
-        """Forget the processes in a fork, because they and their requests belong to the process that started them."""
+        """Forget the processes in a fork, because they and their requests belong to the parent process."""
         for process in self._processes:
             process.forget()
 
@@ -318,7 +318,7 @@ def _pickled(settings: Mapping[str, Any]) -> bytes:
 
 
 def _as_bytes(choices: Choices) -> Choices | bytes:
-    """Return crops as bytes, because pickling their dtype takes longer than the data; other choices unchanged."""
+    """Return crops as bytes, because pickling their dtype takes longer than the data; other choices stay unchanged."""
     return choices.tobytes() if choices.dtype.names else choices
 
 
@@ -380,7 +380,7 @@ class _Process:
 
 @contextlib.contextmanager
 def _without_rendezvous() -> Iterator[None]:
-    """Hide the address at which ranks meet from a new process.
+    """Hide from a new process the address at which the ranks of `torch.distributed` meet.
 
     If the user's script does its work without ``if __name__ == "__main__":``, the process would otherwise join the
     ranks and wait forever. Now it ends with an error, and `cause_of_end` names the remedy.
@@ -489,7 +489,7 @@ def serve(connection: Connection, pixels: npt.NDArray[np.uint8], settings: Worke
 
 
 class _Server:
-    """The requests that a process serves, one method each."""
+    """Serves the requests to a worker process; each kind of request has a method."""
 
     def __init__(self, pixels: npt.NDArray[np.uint8], settings: WorkerSettings) -> None:
         self._pixels = pixels

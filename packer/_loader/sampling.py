@@ -283,7 +283,7 @@ class IterableOrder:
     Raises
     ------
     TypeError
-        If `indices` can be iterated only once, or not at all, or is a text.
+        If `indices` is a string, or can be iterated only once or not at all.
     """
 
     def __init__(self, indices: Iterable[int]) -> None:

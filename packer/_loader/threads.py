@@ -1,7 +1,7 @@
 """Workers of a Loader that are threads of this process, and the base class of all workers.
 
 A batch is divided into slices, which threads take from one queue. Between two slices a thread runs only a few lines of
-Python, because the CPU's caches are then full of pixels, and each line takes several times as long as usual.
+Python: the CPU's caches are then full of pixels, so each line takes several times as long as usual.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ class WorkerSettings(NamedTuple):
 class Workers(abc.ABC):
     """Makes the batches of jobs.
 
-    Call the methods in this order: `begin`; `submit` for each job, and later `finish`, in the same order; `end`, when
-    no work is running any more. Then `begin` may be called again. `resize` may be called between two jobs.
+    Call `begin` first. Then call `submit` for each job, and later `finish` for each job, in the same order. When no
+    work is running any more, call `end`; then `begin` may be called again. `resize` may be called between two jobs.
     """
 
     size: int = 0
@@ -140,7 +140,7 @@ class Workers(abc.ABC):
         """Begin a pass over a dataset; `transform`, if not None, replaces the dataset's own transform."""
 
     def fetch_ahead(self, dataset: LoaderDataset, chunks: Iterator[Ints], block: int) -> Iterator[Ints]:
-        """Yield chunks of indices; samples at a URL are fetched while earlier chunks are read, if that helps.
+        """Yield chunks of indices; if samples are at a URL, request them while earlier chunks are read.
 
         The samples form blocks of `block` neighbours; when one sample of a block is read, all others are read soon.
         """
@@ -240,7 +240,7 @@ class Threads(Workers):
 
     @classmethod
     def with_memory(cls, settings: WorkerSettings, size: int) -> Threads:
-        """Return threads with memory for batches of `size` bytes, both in progress and kept by the loop."""
+        """Return threads with memory for batches of `size` bytes, both in progress and still used by the loop."""
         count = 0 if settings.pinned else settings.batches + BATCHES_THE_LOOP_MAY_KEEP
         workers = cls(settings, [Slot(fresh(size)) for _ in range(count)])
         workers.size = size
@@ -537,7 +537,7 @@ def _do(piece: _Piece | None) -> None:
 
 
 def _skip(piece: _Piece) -> None:
-    """Let a future end without a piece, because a thread that waits for it would otherwise wait forever."""
+    """Complete a future without running one of its pieces; otherwise a thread would wait for the future forever."""
     future, _ = piece
     future.cancel()
     future.done()

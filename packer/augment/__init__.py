@@ -1,8 +1,8 @@
 """Augmentation: operations on the pixels of crops, chosen for a whole batch and applied in place, in C.
 
-The classes have the names, arguments and meaning of torchvision's ``transforms.v2``, and produce the same pixels as
-torchvision on uint8 tensors; only blurred, interpolated and adjusted pixels may differ by one level. `MixUp` and
-`CutMix` work on batches; pass them to a `Loader` as ``mix=``.
+The classes have the names, arguments and meaning of those in torchvision's ``transforms.v2``. They produce the same
+pixels as torchvision on uint8 tensors; only blurred, interpolated and adjusted pixels may differ by one level. `MixUp`
+and `CutMix` work on batches; pass them to a `Loader` as ``mix=``.
 """
 
 from packer.augment._affine import RandomAffine, RandomErasing, RandomRotation

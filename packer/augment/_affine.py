@@ -25,7 +25,7 @@ def inverse_matrices(angle: Floats, shift: Floats, scale: Floats, shear: Floats,
     Parameters
     ----------
     angle, scale : (N,)
-        The angle in degrees, clockwise; and the factor by which the result is enlarged.
+        `angle` in degrees, clockwise; `scale` is the factor by which the result is enlarged.
     shift, shear, center : (N, 2)
         Horizontal and vertical values: `shift` in pixels, `shear` in degrees, `center` in pixels from the middle of the
         image.
@@ -193,10 +193,10 @@ _ATTEMPTS = 10
 class RandomErasing(Augmentation):
     """Fill a random rectangle of the image with one colour: torchvision's RandomErasing, on uint8 pixels.
 
-    Up to ten times, an area is drawn uniformly from `scale`, as a share of the image's area, and an aspect ratio
-    log-uniformly from `ratio`; the first rectangle that fits is placed at random. If none fits, nothing is erased.
-    Recipes that erase after normalizing fill the rectangle with the mean colour of the data set. For ImageNet, this is
-    ``value=(124, 116, 104)``.
+    An area is drawn uniformly from `scale`, as a share of the image's area, and an aspect ratio log-uniformly from
+    `ratio`. The first of up to ten such rectangles that fits into the image is placed at random. If none fits, nothing
+    is erased. Recipes that erase after normalizing fill the rectangle with the mean colour of the data set. For
+    ImageNet, this is ``value=(124, 116, 104)``.
 
     Parameters
     ----------

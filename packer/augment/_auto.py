@@ -60,7 +60,8 @@ class Space(NamedTuple):
     Attributes
     ----------
     shear, turn, factor : float
-        The largest shear, as a tangent; the largest rotation, in degrees; and how much a factor differs from 1 at most.
+        The largest shear, as a tangent; the largest rotation, in degrees; and the largest difference of a factor from
+        1.
     bits : int
         The maximum number of bits that posterizing removes.
     pixels : float, optional

@@ -89,8 +89,8 @@ class Augmentation(Frozen, abc.ABC):
         heights, widths : (N,) int64
             Sizes of the images, in pixels.
         random : (N, randoms) float64, optional
-            Random numbers, uniform in [0, 1); the operations depend only on these and on the sizes. By default they are
-            drawn from torch's default generator.
+            Random numbers, uniform in [0, 1); the operations depend only on these and on the sizes. By default the
+            numbers are drawn from torch's default generator.
 
         Returns
         -------
@@ -321,8 +321,8 @@ def RandomChoice(transforms: Sequence[Any], p: Sequence[float] | None = None) ->
     Raises
     ------
     TypeError, ValueError
-        If one of `transforms` is not an augmentation or a mixing of packer, the sequence is empty, or the weights are
-        negative or differ from the rules in number.
+        If one of `transforms` is not an augmentation or a mixing of packer, or the sequence is empty. If a weight is
+        negative, or the number of weights differs from the number of rules.
     """
     of_batches = isinstance(transforms, Sequence) and bool(transforms)
     if of_batches and all(isinstance(rule, Mixing) for rule in transforms):

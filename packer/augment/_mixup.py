@@ -57,8 +57,8 @@ class Mixing(Frozen, abc.ABC):
         height, width : int
             Size of the images, in pixels.
         random : (randoms,) float64, optional
-            Random numbers, uniform in [0, 1); the mixture depends only on these and on the size. By default they are
-            drawn from torch's default generator.
+            Random numbers, uniform in [0, 1); the mixture depends only on these and on the size. By default the numbers
+            are drawn from torch's default generator.
 
         Returns
         -------
@@ -147,8 +147,8 @@ class CutMix(Mixing):
     Parameters
     ----------
     alpha : float
-        The value of both parameters of a Beta distribution, more than 0. From this distribution, the share of the image
-        that is not replaced is drawn. The rectangle is then clipped to the image.
+        The value of both parameters of a Beta distribution, more than 0. The share of the image that is not replaced is
+        drawn from this distribution. The rectangle is then clipped to the image.
     num_classes, labels_getter
         The same as for `MixUp`.
 

@@ -109,16 +109,17 @@ class Crop(Frozen, abc.ABC):
         heights, widths : (N,) int64
             Sizes of the images, in pixels.
         random : (N, randoms) float64, optional
-            Random numbers, uniform in [0, 1); the crops depend only on these and on the sizes. By default they are
-            drawn from torch's default generator, image by image, with the same calls as in torchvision's transform of
-            the same name. So after the same ``torch.manual_seed`` both choose the same rectangles.
+            Random numbers, uniform in [0, 1); the crops depend only on these and on the sizes. By default the numbers
+            are drawn from torch's default generator, image by image, with the same calls as in torchvision's transform
+            of the same name. So after the same ``torch.manual_seed``, packer and torchvision choose the same
+            rectangles.
 
         Returns
         -------
         (N,) array of CROP
-            One record for each image. It contains the rectangle, in pixels of the image; the size to which the
-            rectangle is resized; the window of the resized rectangle that becomes the result; whether the result is
-            mirrored; the interpolation; and the padding.
+            One record for each image. It contains the rectangle, in pixels of the image, and the size to which the
+            rectangle is resized. It also contains the window of the resized rectangle that becomes the result, whether
+            the result is mirrored, the interpolation, and the padding.
 
         Raises
         ------
@@ -256,7 +257,7 @@ class Crop(Frozen, abc.ABC):
 
 
 def pads_with_black(crop: Crop) -> bool:
-    """Tell whether a crop pads with no other constant colour than black; also True if it does not pad at all."""
+    """Tell whether black is the only constant colour with which a crop pads; also True if it does not pad at all."""
     if isinstance(crop, Compose):
         return all(pads_with_black(one) for one in crop._settings["crops"])
     return crop._settings.get("fill", 0) in (0, (0, 0, 0))
@@ -265,10 +266,10 @@ def pads_with_black(crop: Crop) -> bool:
 class Compose(Crop):
     """Several rules, each applied to the result of the previous one: torchvision's Compose.
 
-    Together the rules must be expressible as one record: a rectangle of the image is resized once, and a window of the
-    resized rectangle is the result, padded where it extends outside. So a chain can resize only once, and cannot resize
-    an image that may be padded. It cannot resize or pad an image, then cut it, and then pad it. It can use only one
-    kind of padding.
+    One record must be able to express all rules together. A record resizes one rectangle of the image once. The result
+    is a window of the resized rectangle, padded where the window extends beyond it. So a chain can resize only once,
+    and cannot resize an image that may be padded. It cannot resize or pad an image, then cut it, and then pad it. It
+    can use only one kind of padding.
 
     Parameters
     ----------
@@ -302,9 +303,9 @@ Size = int | Sequence[int]
 class RandomResizedCrop(Crop):
     """A random part of the image, resized: torchvision's RandomResizedCrop.
 
-    Up to ten times, an area is drawn uniformly from `scale`, as a share of the image's area, and an aspect ratio
-    log-uniformly from `ratio`; the first rectangle that fits is placed at random. If none fits, the largest centred
-    rectangle with an allowed ratio is used (``RandomResizedCrop.get_params`` in torchvision's
+    An area is drawn uniformly from `scale`, as a share of the image's area, and an aspect ratio log-uniformly from
+    `ratio`. The first of up to ten such rectangles that fits into the image is placed at random. If none fits, the
+    largest centred rectangle with an allowed ratio is used (``RandomResizedCrop.get_params`` in torchvision's
     transforms/transforms.py).
 
     Parameters
@@ -388,9 +389,9 @@ class Resize(Crop):
     Parameters
     ----------
     size : int or (int, int)
-        The new length of the shorter side, in pixels; the longer side keeps the aspect ratio, rounded down
-        (``_compute_resized_output_size`` in torchvision's transforms/functional.py). A pair is height and width of the
-        result, whose aspect ratio can differ from that of the image.
+        An integer is the new length of the shorter side, in pixels. The longer side follows from the aspect ratio,
+        rounded down (``_compute_resized_output_size`` in torchvision's transforms/functional.py). A pair is the height
+        and width of the result, whose aspect ratio can differ from the image's.
     interpolation : {"bilinear", "bicubic"} or torchvision's InterpolationMode
         The filter for resizing, which is always anti-aliased.
     max_size : int, optional
@@ -455,8 +456,8 @@ class RandomCrop(Crop):
     size : int or (int, int)
         Height and width of the result, in pixels.
     padding : int or sequence of 1, 2 or 4 int, optional
-        The number of pixels by which the image is padded first: one number for all sides; two for left and right, top
-        and bottom; or four for left, top, right, bottom.
+        The number of pixels by which the image is padded first: one number for all sides; two, for left and right and
+        for top and bottom; or four, for left, top, right and bottom.
     pad_if_needed : bool
         Whether to pad an image that is smaller than `size`: if n pixels are missing, n pixels are added on each of the
         two sides. By default, a smaller image raises ImageError when its crop is chosen.
@@ -505,8 +506,8 @@ class Pad(Crop):
     Parameters
     ----------
     padding : int or sequence of 1, 2 or 4 int
-        The width of the border in pixels: one number for all sides; two for left and right, top and bottom; or four for
-        left, top, right, bottom.
+        The width of the border in pixels: one number for all sides; two, for left and right and for top and bottom; or
+        four, for left, top, right and bottom.
     fill : int or three int
         The colour of constant padding, 0 to 255: one level for all channels, or red, green and blue.
     padding_mode : {"constant", "edge", "reflect", "symmetric"}

@@ -186,7 +186,7 @@ def _random_resized_crop_of_v2(op: Any) -> Crop | None:
 
 
 def _by_v1(read: Callable[[Any], Crop]) -> Callable[[Any, bool], Crop | None]:
-    """Return a converter for v1 transforms; not for tensors, which v1 resizes as floats, so that pixels may differ."""
+    """Return a converter for v1 transforms of PIL images; v1 resizes tensors as floats, so their pixels may differ."""
     return lambda op, by_tensor: None if by_tensor else read(op)
 
 
@@ -384,13 +384,13 @@ def split(transform: Callable[[Any], Any]) -> Split:
     widths)`` draws the same random numbers as the transform. The pixels equal the transform's result on tensors.
     Compared with the transform's result on PIL images, some resized pixels differ by one level, and a few by two.
 
-    The supported classes are torchvision's Resize, CenterCrop, RandomCrop, RandomResizedCrop, Pad and
-    RandomHorizontalFlip, from ``transforms`` and ``transforms.v2``, and timm's RandomResizedCropAndInterpolation,
-    ResizeKeepRatio and CenterCropOrPad. Subclasses are not supported. These transforms can stand alone, or in a
-    ``Compose`` or ``torch.nn.Sequential``, also nested. ToImage and PILToTensor do not change pixels, so supported
-    transforms after them become part of the crop too. The rest begins at the first transform that is of another class,
-    that has a setting that packer does not support, or that does not fit into one record with the earlier transforms
-    (see `Compose`).
+    The supported classes of torchvision are Resize, CenterCrop, RandomCrop, RandomResizedCrop, Pad and
+    RandomHorizontalFlip, from ``transforms`` and ``transforms.v2``. The supported classes of timm are
+    RandomResizedCropAndInterpolation, ResizeKeepRatio and CenterCropOrPad. Subclasses are not supported. These
+    transforms can stand alone, or in a ``Compose`` or ``torch.nn.Sequential``, also nested. ToImage and PILToTensor do
+    not change pixels, so supported transforms after them become part of the crop too. The rest begins at the first
+    transform that is of another class, has an unsupported setting, or does not fit into one record with the earlier
+    transforms (see `Compose`).
 
     Parameters
     ----------
@@ -475,7 +475,7 @@ def _without(transform: Any, taken: Iterable[bool]) -> Any:
     Parameters
     ----------
     taken : iterable of bool
-        For each step, in the order of `leaves`, whether it is left out; steps after the last of these stay.
+        For each step, in the order of `leaves`, whether it is left out; steps without an entry stay.
     """
     remaining = _remaining(transform, iter(taken))
     return remaining[0] if remaining else None

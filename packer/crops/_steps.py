@@ -5,13 +5,13 @@ uniform random numbers. For a single image, it calls torch's default generator, 
 torchvision.
 
 A record of `CROP` holds a rectangle, the size to which the rectangle is resized, and a window of the resized rectangle.
-If the window extends outside, it is padded. Chains of steps that do not fit into one record are refused before any
-image is read.
+Where the window extends beyond that rectangle, it is padded. Chains of steps that do not fit into one record are
+refused before any image is read.
 
 The functions at the end of this module change N records of `CROP` in place. Each function acts on the current result of
-the records, so coordinates and sizes refer to that result: if the result is mirrored, a cut at its left side removes
-the right side of the image. Corners are (top, left) and sizes (height, width), in pixels: one pair for all records, or
-(N, 2) int64 arrays.
+the records, so coordinates and sizes refer to that result. For example, if the result is mirrored, a cut at its left
+side removes the right side of the image. Corners are (top, left) and sizes (height, width), in pixels: one pair for all
+records, or (N, 2) int64 arrays.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _ADDITIVE = ("constant", "edge")  # in these modes, padding twice is the same as
 
 @dataclass(frozen=True)
 class Record:
-    """What is known about the records of all images after some steps; the next step must fit it.
+    """What is known about the records of all images after some steps; the next step must be compatible with it.
 
     Attributes
     ----------
@@ -351,8 +351,8 @@ class RandomCutOfV1(RandomCut):
 class Padded(Step):
     """torchvision's Pad, ``pad_image`` in transforms/v2/functional/_geometry.py, with `margins`.
 
-    If a side is then still shorter than in `needed`, (height, width), both of its ends are padded by the difference, as
-    with pad_if_needed in ``RandomCrop.make_params`` in transforms/v2/_geometry.py.
+    If a side is then still shorter than in `needed`, (height, width), both of its ends are padded by the difference.
+    ``RandomCrop.make_params`` in transforms/v2/_geometry.py does the same with pad_if_needed.
     """
 
     margins: tuple[int, int, int, int]
@@ -437,10 +437,10 @@ ATTEMPTS = 10
 class RandomResizedCut(Step):
     """torchvision's rule: ``RandomResizedCrop.get_params`` in transforms/transforms.py, ``make_params`` in v2.
 
-    Up to ten times, an area is drawn uniformly from `scale`, as a share of the image's area, and an aspect ratio
-    log-uniformly from `ratio`; the first rectangle that fits is placed at random. If none fits, the largest centred
-    rectangle with an allowed ratio is used. The chosen numbers are top, left, height, width, and the index of the
-    interpolation.
+    An area is drawn uniformly from `scale`, as a share of the image's area, and an aspect ratio log-uniformly from
+    `ratio`. The first of up to ten such rectangles that fits into the image is placed at random. If none fits, the
+    largest centred rectangle with an allowed ratio is used. The chosen numbers are top, left, height, width, and the
+    index of the interpolation.
     """
 
     size: tuple[int, int]

@@ -259,7 +259,7 @@ class OrderSampler(Sampler[int], abc.ABC):
 
 
 def _iterated_by_torch() -> bool:
-    """Tell whether torch's DataLoader iterates the sampler: then a pass is an epoch, unlike in a user's own loop."""
+    """Tell whether torch's DataLoader iterates the sampler: only its passes count as epochs, not a user's own loop."""
     caller = sys._getframe(2).f_globals.get("__name__", "")
     return str(caller).startswith("torch.utils.data")
 

@@ -28,9 +28,9 @@ _STEP = np.uint64(0x9E3779B97F4A7C15)
 def uniforms(seed: int, epoch: int, indices: npt.NDArray[np.int64], randoms: int) -> npt.NDArray[np.float64]:
     """Return random numbers that depend only on seed, epoch and index.
 
-    The generator is counter-based: SplitMix64's output function (Steele, Lea, Flood 2014, "Fast splittable pseudorandom
-    number generators") is applied to a key, made of seed and epoch, and a counter, made of the index and the position
-    of the random number.
+    The generator is counter-based: it applies SplitMix64's output function (Steele, Lea, Flood 2014, "Fast splittable
+    pseudorandom number generators") to a key and a counter. The key is made of seed and epoch, the counter of the index
+    and the position of the random number.
 
     Returns
     -------
@@ -92,7 +92,7 @@ def permute(places: Ints, length: int, seed: int, epoch: int) -> Ints:
 
 
 def permute_each(places: Ints, lengths: Ints, seed: int, numbers: Ints) -> Ints:
-    """Return N numbers, each an element of another permutation.
+    """Return N numbers, each an element of its own permutation.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ _FILLED_BY = {torch.rand_like: torch.Tensor.uniform_, torch.randn_like: torch.Te
 class drawing_from(TorchFunctionMode):  # noqa: N801 - it stands in a with statement
     """Make torch's functions draw, in this thread, the same numbers as after ``torch.manual_seed(seed)``.
 
-    They draw from a new generator. torch's default generator, which all threads share, is unchanged.
+    The functions draw from a new generator. torch's default generator, which all threads share, is unchanged.
     """
 
     def __init__(self, seed: int) -> None:

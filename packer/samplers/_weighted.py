@@ -43,8 +43,8 @@ class WeightedSampler(OrderSampler):
     Raises
     ------
     TypeError, ValueError
-        If a weight is not a number of 0 or more, or all are 0; or, without replacement, if `length` exceeds the number
-        of samples with a weight above 0.
+        If a weight is not a number of 0 or more, or all weights are 0. Without replacement, also if `length` exceeds
+        the number of samples with a weight above 0.
 
     Notes
     -----
@@ -113,8 +113,8 @@ class WeightedSampler(OrderSampler):
 class _Grouped(OrderSampler):
     """An order of samples in groups: each group has its share of the order, and its members come in permuted order.
 
-    Each epoch continues the permutations of the previous epoch: whatever the length of an epoch, no member comes again
-    before all members of its group have come.
+    Each epoch continues the permutations of the previous epoch. So no member comes again before all members of its
+    group have come, whatever the length of an epoch.
 
     Parameters
     ----------
@@ -172,8 +172,8 @@ class MixSampler(_Grouped):
     Raises
     ------
     TypeError, ValueError
-        If a weight is not a number of 0 or more, all are 0, or a dataset with a weight above 0 has no samples. A Loader
-        raises ValueError if its dataset consists of other datasets, or of these datasets in another order.
+        If a weight is not a number of 0 or more, all weights are 0, or a dataset with a weight above 0 has no samples.
+        A Loader raises ValueError if its dataset consists of other datasets, or of these datasets in another order.
 
     Notes
     -----
@@ -261,7 +261,7 @@ class MixSampler(_Grouped):
 
 
 class BalancedSampler(_Grouped):
-    """Samples of classes with chosen frequencies: all classes equally often, as often as in the dataset, or in between.
+    """Samples drawn so that each class has a chosen frequency: equal for all classes, as in the dataset, or in between.
 
     Each class is permuted again and again, across epochs: no sample comes again before all samples of its class have
     come. Unlabeled samples, with the label -1, never come.
@@ -335,7 +335,7 @@ class Interleaving:
 
     The elements of a stream are numbered from 0. Element k is due at a random time between k / share and (k + 1) /
     share, and the elements of all streams are ordered by these times. Until time t, a stream has sent share * t
-    elements, give or take one, so all streams together have sent t elements, give or take D. Therefore the element at
+    elements, plus or minus one. So all streams together have sent t elements, plus or minus D. Therefore the element at
     position t of the order is found among those with times close to t.
 
     Parameters
