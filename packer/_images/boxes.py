@@ -1,9 +1,9 @@
-"""Moves boxes, keypoints and corners of polygons as a crop, a rotation by EXIF, or augmentations move the pixels.
+"""Moves boxes, keypoints and polygons in the same way as crops, EXIF rotations and augmentations move the pixels.
 
 Positions are in pixels: x to the right and y down from the upper left corner of the image. Augmentations rotate and
 scale around the middle of the image, at half of its width and height. The arithmetic is the same as in torchvision's
-transforms.v2.functional. So a box ends where its last pixel ends, and is mirrored by ``width - x``; a keypoint lies on
-a pixel, so it is mirrored by ``width - 1 - x``. A corner of a polygon lies between pixels, like a corner of a box.
+transforms.v2.functional. A box ends where its last pixel ends, so it is mirrored by ``width - x``. A keypoint lies on a
+pixel, so it is mirrored by ``width - 1 - x``. A corner of a polygon lies between pixels, like a corner of a box.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ def warp_keypoints(
     keypoints : N (K, P, 3) float32 arrays, or None for an image without keypoints
         x, y, visibility. Keypoints that move outside the image get the visibility 0.
     operations, sizes
-        As for `warp_boxes`.
+        The same as for `warp_boxes`.
     """
     points = [np.empty((0, 3)) if one is None else one.reshape(-1, 3) for one in keypoints]
     counts = [len(one) for one in points]

@@ -100,7 +100,7 @@ def _of_image(shown: Ints, first: int, side: int, scaled: int) -> Ints:
 def gather(pixels: Pixels, rows: Ints, columns: Ints, fill: Fill = 0) -> Pixels:
     """Return the pixels at which rows and columns cross, and `fill` where the row or the column is -1.
 
-    ValueError if the pixels' dtype cannot hold `fill`.
+    Raise ValueError if the pixels' dtype cannot hold `fill`.
     """
     out: Pixels = np.empty((len(rows), len(columns), *pixels.shape[2:]), pixels.dtype)
     colour = colour_of(fill, pixels)
@@ -144,7 +144,7 @@ def decode_mask(
     Parameters
     ----------
     data, max_pixels, size, rows
-        As for `packer._images.modes.decode_unchanged`.
+        The same as for `packer._images.modes.decode_unchanged`.
 
     Returns
     -------
@@ -171,11 +171,11 @@ def crop_mask(data: Buffer, size: tuple[int, int], box: Box, *, fill: int = 0) -
     Parameters
     ----------
     data : bytes-like
-        As for `decode_mask`.
+        The same as for `decode_mask`.
     size : (height, width)
         The size of the image that the mask belongs to; the box's rectangle lies inside of it.
     box, fill
-        As for `packer._images.cropping.nearest`.
+        The same as for `packer._images.cropping.nearest`.
 
     Returns
     -------
@@ -187,7 +187,7 @@ def crop_mask(data: Buffer, size: tuple[int, int], box: Box, *, fill: int = 0) -
     ImageError
         For the same reasons as `decode_mask`, or if the mask has another size.
     ValueError
-        As for `nearest`.
+        For the same reasons as `nearest`.
     """
     require_inside(size, box)
     rows, columns = source_pixels(box)
@@ -205,11 +205,11 @@ def crop_image(data: Buffer, size: tuple[int, int], box: Box, mode: str, *, exif
     Parameters
     ----------
     data, mode, exif
-        As for `packer._images.modes.decode_as`.
+        The same as for `packer._images.modes.decode_as`.
     size : (height, width)
         The size that the image must have; the box's rectangle lies inside of it.
     box
-        As for `smooth`.
+        The same as for `smooth`.
 
     Returns
     -------
@@ -220,7 +220,7 @@ def crop_image(data: Buffer, size: tuple[int, int], box: Box, mode: str, *, exif
     ImageError
         For the same reasons as `decode_as` and `smooth`, or if the image has another size.
     ValueError
-        As for `smooth`.
+        For the same reasons as `smooth`.
     """
     require_inside(size, box)
     pixels = decode_as(data, mode, exif=exif, size=size)
@@ -268,7 +268,7 @@ def _padding_colour(pixels: Pixels, box: Box) -> Fill:
 def _colour_for(pixels: Pixels, fill: int, refusal: str) -> Fill:
     """Return a fill as three numbers if the pixels have three channels, otherwise as one number.
 
-    ValueError if one number cannot represent the fill, because it is not grey.
+    Raise ValueError if one number cannot represent the fill, because it is not grey.
     """
     colour = colour_of_fill(fill)
     if pixels.shape[2:] == (3,):

@@ -50,7 +50,7 @@ def decode_to_8_bit(
     Parameters
     ----------
     data, exif, max_pixels
-        As for `packer._images.decode.decode`.
+        The same as for `packer._images.decode.decode`.
     how : {"clip", "type", "file"}
         ``clip``: like `packer._images.decode.decode`. Pillow clips grey at 255, and keeps the upper 8 bits of colours.
 
@@ -73,8 +73,8 @@ def decode_to_8_bit(
     Raises
     ------
     ImageError
-        If the image cannot be decoded; with ``type`` if there are floats outside of 0 to 1, because floats have no
-        other natural range; with ``file`` if packer cannot read all bits.
+        If the image cannot be decoded. With ``type``, if there are floats outside of 0 to 1, because floats have no
+        other natural range. With ``file``, if packer cannot read all bits.
     """
     if how == "clip" or not depth.is_deep:
         return decode(data, exif=exif, max_pixels=max_pixels)

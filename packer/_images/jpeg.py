@@ -1,6 +1,6 @@
 """A parser of JPEG headers (ITU-T T.81, annex B) and metadata.
 
-libjpeg ignores metadata. Pillow reads metadata when it opens an image, and refuses the whole image if one segment is
+libjpeg ignores metadata. Pillow reads metadata when it opens an image. It refuses the whole image if one segment is
 malformed: a JFIF segment without a version, a profile without its number, a resource without a name. So an image with
 unusual metadata is left to Pillow, which decides whether the image can be read. `is_usual` checks every segment, and a
 second EXIF segment counts as unusual. ``native/jpeg/metadata.c`` implements the same rules in C.
@@ -232,7 +232,9 @@ def _header_of(data: Buffer) -> JPEGHeader | None:
 
 
 def segments(data: Buffer, at: int = 2) -> Iterator[tuple[int, int, int]]:
-    """Yield second byte of the marker, begin and end of each segment, up to and including the first scan's header.
+    """Yield, for each segment up to the first scan's header, the second byte of the marker, the begin and the end.
+
+    The header of the first scan is included.
 
     Raises
     ------

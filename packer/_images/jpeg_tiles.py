@@ -149,7 +149,7 @@ def restarts(first: int, count: int) -> npt.NDArray[np.uint8]:
 
 
 def read_tiles(data: Buffer) -> Tiles | None:
-    """Return the tiles of a JPEG; None if it has no tile segment, or one that does not match."""
+    """Return the tiles of a JPEG; None if it has no tile segment, or if the segment does not match the JPEG."""
     try:
         segment = _find(data)
         return None if segment is None else _read(data, segment)
@@ -190,7 +190,7 @@ def _read(data: Buffer, segment: int) -> Tiles | None:
 def choose_columns(mcus: int, most: int) -> int:
     """Return the number of tiles, at most `most`, in each row of `mcus` MCUs.
 
-    A tile costs about four bytes and some decoding time, so very small ones are not worthwhile.
+    A tile costs about four bytes and some decoding time, so very small tiles are not worthwhile.
     """
     for count in range(min(mcus // _NARROWEST, most), 1, -1):
         if mcus % count == 0:
@@ -306,7 +306,7 @@ class CutOut(NamedTuple):
 
 
 def first_rows(data: Buffer, size: tuple[int, int], bottom: int) -> tuple[Buffer, int] | None:
-    """Return a JPEG whose header declares only the rows that decoding down to `bottom` needs, and their number.
+    """Return a JPEG whose header declares only the rows that are needed down to `bottom`, and the number of rows.
 
     Parameters
     ----------

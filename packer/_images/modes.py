@@ -1,9 +1,9 @@
 """Decoding to modes other than RGB: grey, and unchanged.
 
 The mode "unchanged" keeps the stored pixels of a file: grey, alpha, the indices of a palette, 16 bits, floats. Pillow
-decodes most of these images. If Pillow would lose bits or bands, packer reads the image itself, or refuses it. A TIFF
-of several bands, such as red, green, blue and infrared, is passed to Pillow as a grey TIFF in which the bands are side
-by side, because Pillow reads all bits of grey images with 8, 16 and 32 bits.
+decodes most of these images. If Pillow would lose bits or bands, packer reads the image itself, or refuses it. Pillow
+reads all bits of grey images with 8, 16 and 32 bits. So a TIFF of several bands, such as red, green, blue and infrared,
+is passed to Pillow as a grey TIFF in which the bands are side by side.
 """
 
 from __future__ import annotations
@@ -136,10 +136,10 @@ def decode_as(
     Parameters
     ----------
     data, exif, decoder, max_pixels
-        As for `packer._images.decode.decode`.
+        The same as for `packer._images.decode.decode`.
     mode : {"RGB", "L", "unchanged"}
-        ``"RGB"``: as `packer._images.decode.decode`. ``"L"``: the pixels of ``PIL.Image.open(f).convert("L")``; alpha
-        is dropped. ``"unchanged"``: as `decode_unchanged`.
+        ``"RGB"``: the pixels of `packer._images.decode.decode`. ``"L"``: the pixels of
+        ``PIL.Image.open(f).convert("L")``; alpha is dropped. ``"unchanged"``: the pixels of `decode_unchanged`.
     size : (height, width), optional
         The size that the image must have.
 
@@ -151,8 +151,8 @@ def decode_as(
     Raises
     ------
     ImageError
-        As for `decode` and `decode_unchanged`. With ``"L"``, also for floats and for grey of more than 8 bits, which
-        Pillow turns white or black.
+        For the same reasons as `decode` and `decode_unchanged`. With ``"L"``, also for floats and for grey of more than
+        8 bits, which Pillow turns white or black.
     ValueError
         If the mode does not exist.
     """
@@ -200,7 +200,7 @@ def decode_unchanged(
     Parameters
     ----------
     data, exif, decoder, max_pixels
-        As for `packer._images.decode.decode`.
+        The same as for `packer._images.decode.decode`.
     size : (height, width), optional
         The size that the image must have.
     rows : (first, end), optional
@@ -216,8 +216,9 @@ def decode_unchanged(
     ------
     ImageError
         If the image has another size; if Pillow cannot read the image; or if Pillow would read fewer bits or bands than
-        the file has. The last case applies to AVIFs with more than 8 bits; to JPEG 2000s and PPMs in colour with more
-        than 8 bits; and to TIFFs in colours other than grey, RGB and CMYK, or with JPEG compression.
+        the file has. The last case applies to AVIFs with more than 8 bits, and to JPEG 2000s and PPMs in colour with
+        more than 8 bits. It also applies to TIFFs in colours other than grey, RGB and CMYK, and to TIFFs with JPEG
+        compression.
     """
     header = _ordinary(data)
     if header is not None and header.components == 1:
@@ -306,7 +307,7 @@ def _turned(pixels: Pixels, image: Image.Image, exif: str) -> Pixels:
 def _all_bands(image: Image.Image, data: Buffer) -> Pixels | None:
     """Return all numbers of an opened TIFF that Pillow would read only in part; None for other images.
 
-    Planar TIFFs are read here too, because Pillow mistakes their alpha.
+    Planar TIFFs are read here too, because Pillow misreads their alpha.
     """
     directory = tiff.read(data) if image.format == "TIFF" else None
     if directory is None or (is_whole(image, depth_of(image, data)) and not directory.is_separate):

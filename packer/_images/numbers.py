@@ -1,7 +1,7 @@
 """Converts batches of pixels to a network's input: normalises, mixes images, and changes the dtype.
 
-C does this without Python's lock. `NumberFormat` computes the number for each pixel level. `Lookup` instead reads it
-from a table, which holds the results of the user's own per-pixel transforms, such as ToTensor and Normalize.
+C does this without Python's lock. `NumberFormat` computes the number for each pixel level. `Lookup` instead reads the
+number from a table, which holds the results of the user's own per-pixel transforms, such as ToTensor and Normalize.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class Mixture(NamedTuple):
     Attributes
     ----------
     share : float
-        The weight of the image itself in its label and (without a box) in each pixel; the other image has the rest.
+        The weight of the image itself in its label and (without a box) in each pixel. The other image has the remaining
+        weight.
     box : (int, int, int, int), optional
         Top, left, bottom and right, in pixels, of the rectangle that is copied from the other image.
     num_classes : int, optional
@@ -71,12 +72,12 @@ class NumberFormat(NamedTuple):
         return LevelConversion(None, constants, TYPES.index(self.dtype), self.planes)
 
     def write(self, levels: torch.Tensor, out: torch.Tensor) -> None:
-        """Write the images of a batch as numbers; see `NumberWriter`."""
+        """Convert the images of a batch to the network's input numbers; see `NumberWriter`."""
         NumberWriter(self, levels, out).write(slice(None))
 
 
 class NumberWriter:
-    """Writes the images of a batch as numbers, slice by slice, on any thread.
+    """Converts the images of a batch to the network's input numbers, slice by slice, on any thread.
 
     Each step is rounded to float32, so float32 results equal those of torchvision's ``to_dtype``, ``normalize``,
     ``MixUp`` and ``CutMix``. Other dtypes are rounded once, from the float32 result.
@@ -117,7 +118,7 @@ class NumberWriter:
         self._numbers = height, width, out.data_ptr(), type, planes, constants, mixing, *rectangle
 
     def write(self, some: slice) -> None:
-        """Write the images of a slice of the batch."""
+        """Convert the images of a slice of the batch."""
         levels, count = self._images
         start, end, _ = some.indices(count)
         _native.write_numbers(levels, count, start, max(start, end), *self._numbers)
@@ -182,7 +183,7 @@ class Lookup:
         return LevelConversion(self.table)
 
     def write(self, levels: torch.Tensor, out: torch.Tensor) -> None:
-        """Write the images of a batch, (N, 3, height, width) uint8, as numbers into a contiguous tensor."""
+        """Convert the images of a batch, (N, 3, height, width) uint8, to numbers in a contiguous tensor."""
         native.look_up(levels.permute(0, 2, 3, 1).numpy(), self.table, out=out.numpy())
 
     def images(self, numbers: torch.Tensor) -> list[torch.Tensor]:

@@ -91,7 +91,7 @@ def with_operations(crops: Crops, operations: Operations) -> Crops:
 
 
 def parted(crops: Crops) -> tuple[Crops, Operations | None]:
-    """Split crops, (N,) or (N, V), into an array of CROP and the operations on their results, None without any."""
+    """Split crops, (N,) or (N, V), into an array of CROP and the operations on their results, if there are any."""
     if crops.dtype == CROP:
         return crops, None
     bytes_of = as_bytes(crops)

@@ -1,8 +1,8 @@
 """Decodes with Pillow, the reference: ImageFolder returns the pixels of `PIL.Image.open(f).convert("RGB")`.
 
 Pillow detects a file's format by its content, and supports about forty formats. For EPS it starts Ghostscript, and for
-WMF on Windows the system's renderer: programs that execute code from the image. So only the formats of training sets
-are opened, and only in this module.
+WMF on Windows it starts the system's renderer. Both programs execute code from the image. So only the formats of
+training sets are opened, and only in this module.
 
 Plain BMPs, which most programs write, need no Pillow: they have 24 bits per pixel and are not compressed. A header of
 54 bytes is followed by the rows from the bottom, each padded to a multiple of 4 bytes; a pixel is blue, green and red.
@@ -99,7 +99,7 @@ def decode(data: Buffer, *, exif: str = "ignore", max_pixels: int | None = None)
     Raises
     ------
     ImageTooLargeError, ImageError
-        As for `opened`.
+        For the same reasons as `opened`.
     """
     with opened(data, max_pixels) as image:
         return np.array(upright(image, "RGB") if exif == "apply" else image.convert("RGB"))

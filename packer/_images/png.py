@@ -168,7 +168,7 @@ def decode(png: PNG, first: int = 0, end: int | None = None) -> Samples | None:
     -------
     (end - first, width, channels) uint8 or uint16 array, or None
         Writable. Grey of 2 or 4 bits is spread over 0 to 255, as in Pillow; grey of 1 bit and palette indices are not
-        changed. None if the data are damaged, or packer was not compiled and Pillow keeps all bits.
+        changed. None if the data are damaged. Also None if packer was not compiled, unless Pillow would lose bits.
     """
     end = png.height if end is None else end
     if png.compressed is None or (_native is None and png.depth != 16):

@@ -147,7 +147,7 @@ def _inspect_png(data: Buffer) -> ImageInfo | None:
 
 
 def _inspect_webp(data: Buffer) -> ImageInfo | None:
-    """Accept a whole, still image in one of the two plain layouts; Pillow examines all others."""
+    """Inspect a whole, still WebP in one of the two plain layouts; None for others, which Pillow inspects."""
     if len(data) < 30 or struct.unpack_from("<I", data, 4)[0] + 8 != len(data):
         return None
     kind = bytes(data[12:16])

@@ -23,7 +23,7 @@ _SOS, _EOI = 0xDA, 0xD9
 
 
 class _Library(turbojpeg.TurboJPEG):  # type: ignore[misc]
-    """PyTurboJPEG, which raises an error if libjpeg complains.
+    """PyTurboJPEG, changed so that it raises an error if libjpeg complains.
 
     PyTurboJPEG 1 returns the intact part of a damaged image with a Python warning, which cannot be assigned to a
     thread. `_require_sound` checks that the overridden method still has this name.

@@ -110,7 +110,7 @@ class RectangleDecoder:
     Parameters
     ----------
     exif, decoder, max_pixels
-        As for `decode`.
+        The same as for `decode`.
 
     Attributes
     ----------
@@ -277,7 +277,7 @@ def resize_into(pixels: Pixels, box: Box, out: torch.Tensor) -> None:
 
 
 def _resized(pixels: Pixels, box: Box) -> Pixels:
-    """Return the window of the resized pixels; `pixels` are as for `resize_into`."""
+    """Return the window of the resized pixels; `pixels` are the same as for `resize_into`."""
     if box.scaled == box.crop:
         return pixels
     window = np.empty((*box.out, 3), np.uint8)

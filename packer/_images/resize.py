@@ -1,4 +1,4 @@
-"""Computes the target size of an image in the five modes of `--resize-mode`, and resizes.
+"""Computes the target size of an image in the five modes of `--resize-mode`, and resizes images.
 
 Resizing is anti-aliased, as in Pillow and torchvision: torch's kernel for uint8 matches Pillow's result to within one
 level, rarely two, in a fraction of the time. packer's own C gives torch's result faster.

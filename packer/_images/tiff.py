@@ -224,7 +224,10 @@ def listening() -> Iterator[list[str]]:
 
 @functools.cache
 def _listen() -> object:
-    """Install a callback for libtiff's messages, and return it: it must live as long as libtiff. None if impossible."""
+    """Install a callback for libtiff's messages, and return the callback, or None if that is impossible.
+
+    The callback must live as long as libtiff.
+    """
     library = _library()
     if library is None:
         return None
@@ -511,7 +514,7 @@ def require_all_bits(image: Image.Image, depth: Depth) -> None:
 
 
 def unreadable(data: Buffer) -> str | None:
-    """Explain which bands and bits keep Pillow from reading an image; None if the reason is another one."""
+    """Explain which bands and bits keep Pillow from reading an image; None if bands and bits are not the reason."""
     components = _bits_of_jpeg2000(data)
     if len(components) > 4:
         return _not_read("JPEG 2000", Depth(len(components), max(components)))

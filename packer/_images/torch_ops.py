@@ -118,7 +118,7 @@ def _to_device(numbers: Any, device: torch.device) -> torch.Tensor:
 
 
 def sharpen(images: torch.Tensor, operations: Any) -> torch.Tensor:
-    """Blend images with the result of Pillow's ImageFilter.SMOOTH; edge pixels, which lack neighbours, stay as is."""
+    """Blend images with the result of Pillow's ImageFilter.SMOOTH; edge pixels lack neighbours and stay unchanged."""
     height, width = images.shape[2:]
     if height <= 2 or width <= 2:
         return images

@@ -130,7 +130,7 @@ class BatchPlan:
         return replace(self, dataset=dataset, layout=layout, parts=traits.parts)
 
     def _with_numbers(self, layout: Layout, parts: Parts | None) -> Layout:
-        """Return the layout, with the conversion of images to numbers for the network if workers can do it."""
+        """Return the layout; include the conversion of images to the network's input if workers can do it."""
         normalizer, mix = self.normalizer, self.mix
         if normalizer.channels != 3:
             raise OptionError(
@@ -334,7 +334,7 @@ class Postprocess(NamedTuple):
         return None if on_cpu is None and seed is None else cls(on_cpu, seed)
 
     def slices(self, count: int, step: int) -> list[slice]:
-        """Divide the work into slices; with a batch transform only one, while other threads decode later batches."""
+        """Divide the work into slices; a batch transform needs one slice, so other threads decode later batches."""
         return split(count, step if self.seed is None else count)
 
     def function(self, layout: Layout, memory: Tensors, transform: BatchTransform) -> SliceFunction:

@@ -260,8 +260,9 @@ def bench(
     torchvision's ImageFolder in a DataLoader, and with `Loader`, without a conversion. All loaders read from memory, in
     shuffled order, and make uint8 batches with RandomResizedCrop(224) and random flips.
 
-    A pack at a URL is read as in a first epoch, which fetches every sample, once in the order of `BlockShuffleSampler`
-    and once in random order. `Loader` and the limit are also measured as in a second epoch, which reads from the cache.
+    A pack at a URL is read as in a first epoch, which fetches every sample. This is done once in the order of
+    `BlockShuffleSampler`, and once in random order. `Loader` and the limit are also measured as in a second epoch,
+    which reads from the cache.
 
     Parameters
     ----------
@@ -276,9 +277,10 @@ def bench(
     threads : sequence of int, optional
         The numbers of threads to measure; by default 1, 2, 4 and so on, and the number of CPUs.
     recipe : {"trivial", "rand", "three", "dino"} or path, optional
-        The name of a built-in series of augmentations. It is measured step by step, with `Loader` and with
-        torchvision's v2 transforms in a DataLoader; by default with one thread for each CPU. Or the path of a Python
-        file that defines ``loader(path, threads)`` (your own loader, for comparison), ``transform`` or ``crop``.
+        The name of a built-in series of augmentations, or the path of a Python file. A built-in series is measured step
+        by step, with `Loader` and with torchvision's v2 transforms in a DataLoader; by default with one thread for each
+        CPU. A Python file defines ``loader(path, threads)`` (your own loader, for comparison), ``transform`` or
+        ``crop``.
     progress : bool or callable, optional
         True shows a progress bar. A callable is called with the elapsed seconds, the time limit in seconds, and a
         description of the current measurement.
@@ -373,7 +375,7 @@ def _start(way: Way, batch: int, images: int, recipe: str | None, fetched: str) 
 
 
 def _measure(processes: dict[str, ChildProcess], cells: list[_Cell], limit: TimeLimit) -> int:
-    """Measure all cells in turn until the time is over; return the number of rounds."""
+    """Measure all cells in turn until time runs out; return the number of rounds."""
     span = min(max(limit.left / (2 * _FEWEST_ROUNDS * max(len(cells), 1)), _SHORTEST), _LONGEST)
     done = 0
     for order in rounds(len(cells), _MOST_ROUNDS, limit, max(1, len(cells) // _FEWEST_ROUNDS)):

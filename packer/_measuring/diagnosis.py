@@ -60,8 +60,8 @@ class ProfileReport(Displayable):
         stages), ``"transform"``, ``"collation"``, ``"handing over"`` (from workers to the loop), ``"transfer"``, ``"too
         few workers"``, ``"too many workers"``, ``"lock"`` (Python's) or ``"unknown"``.
     waiting : float
-        The share of the pass, after its first batch, for which the loop waits, 0 to 1. With CUDA, the share for which
-        the GPU is idle.
+        The share of the pass, 0 to 1, for which the loop waits; with CUDA, for which the GPU is idle. The time before
+        the first batch is not counted.
     uncertainty : float
         The standard error of `waiting`; 1 if it is unknown.
     gpu_idle : float or None
@@ -143,8 +143,7 @@ class ProfileFindings:
     unseen : str
         The reason why the stages were not measured; empty if they were.
     fewer : float, optional
-        The speed-up of a pass if the loader had only one worker for each processor; None if it does not have more
-        workers than processors.
+        The speed-up of a pass if the loader had only one worker for each processor; None if the loader has at most one.
     packed : list of PackedCost
     unpacked : str
         The reason why packing was not measured; empty if it was.
@@ -356,7 +355,7 @@ _FORK, _SPAWN = 0.02, 2.0  # seconds to start one worker by fork, and to start a
 
 
 def diagnose(loader: Iterable[Any], timings: Timings, seconds: float) -> ProfileReport:
-    """Return the report on a measured pass. To find the cause, some samples are made again, for up to `seconds`."""
+    """Return the report on a measured pass. To find the cause, some samples are loaded again, for up to `seconds`."""
     info = inspect_loader(loader)
     timings.burst = info.burst
     share, error = timings.waiting()

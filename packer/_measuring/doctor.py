@@ -441,7 +441,7 @@ class _DiskTest:
             self.readings.together, _ = self._rate(together, _READING_THREADS)
 
     def _rate(self, ranges: list[_Range], threads: int) -> tuple[float, int]:
-        """Read ranges until the time is over; return the reads per second, and the total number of reads."""
+        """Read ranges until time runs out; return the reads per second, and the total number of reads."""
         readings, counts = self.readings, [0] * threads
         lock, limit = threading.Lock(), TimeLimit(0.25 * self._seconds)
 

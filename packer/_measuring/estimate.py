@@ -1,7 +1,8 @@
 """`packer.estimate`: predicts the size and the conversion time of a pack from trials with some of the images.
 
-It also reports the number of unusual images (findings), the results of other options, the share of the files that was
-in the page cache (for these files, the trials do not measure the disk), and the command that makes the pack.
+It also reports the number of unusual images (findings), the results of other options, and the command that makes the
+pack. The share of the files that was in the page cache is reported too, because trials with such files do not measure
+the disk.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def try_alternatives(
     first: float,
     to_8_bit: str | None,
 ) -> tuple[list[Alternative], list[str]]:
-    """Try other options until the time is over; return the results, and the options that were not tried.
+    """Try other options until time runs out; return the results, and the options that were not tried.
 
     A real conversion runs in its own process, and loads its modules there. Here all trials share one process, and only
     the first trial that needs a module loads it. Therefore each duration includes the longest loading time that was
@@ -240,8 +241,8 @@ class Estimate(Displayable):
         Duration if `jobs` machines like this one make the parts, and the disk is as fast for each machine as for a
         single one.
     remarkable : Interval
-        Number of images with at least one finding, which is an unusual property that a conversion reports, such as an
-        EXIF orientation.
+        Number of images with at least one finding: an unusual property that a conversion reports, such as an EXIF
+        orientation.
     findings : dict of str to Interval
         Number of images with each finding.
     left_out : list of dict
@@ -531,7 +532,7 @@ def _overhead(request: ConversionRequest, trials: Trials) -> Iterator[str]:
 
 
 def _in_the_way(request: ConversionRequest) -> Iterator[str]:
-    """Yield the error that the command would raise although the trials did not, such as for an existing file at DST."""
+    """Yield an error that the command would raise but the trials did not, for example if DST exists already."""
     try:
         request.require_destination()
     except DestinationError as error:
@@ -611,7 +612,8 @@ def estimate(
     jobs : int, optional
         The number of machines, each as fast as this one, that share the conversion by making parts; 1 by default.
     seconds : float
-        The approximate time limit. If listing the images takes more than half of this limit, the listing time is added.
+        The approximate time limit. If listing the images takes more than half of this limit, the listing time is added
+        to the limit.
     seed : int
         Selects the images that are tried.
     progress : bool or callable, optional
@@ -653,7 +655,7 @@ def requested(
 
 
 def default_destination(src: Path, format: str | None) -> Path:
-    """Return an unused path for a pack: in the current directory, or next to `src` if it contains that directory."""
+    """Return an unused path for a pack in the current directory, or next to `src` if `src` contains that directory."""
     suffix = ".lmdb" if format is None else require_format(format).suffixes[0]
     name = re.sub(r"[^\w.-]+", "", Path(os.path.abspath(src)).stem).strip(".-") or "pack"
     inside = Path.cwd().is_relative_to(os.path.realpath(src))

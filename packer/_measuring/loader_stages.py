@@ -2,7 +2,7 @@
 
 `inspect_loader` finds a loader's dataset, how it makes items and batches, and the number of workers. `measure_stages`
 makes a limited number of items on one thread. The indices of the items are random, because files that the pass has just
-read would come from memory. A call is timed by the CPU time and the waiting time of its thread, so that the loader's
+read would come from memory. The time of a call is the CPU time plus the waiting time of its thread. So the loader's
 other workers and other programs do not count. `fewer_workers` runs the same DataLoader with fewer workers.
 `measure_packed` converts some of the samples, in memory if possible, and reads them from the pack.
 
@@ -530,7 +530,7 @@ def measure_stages(info: LoaderInfo, seconds: float) -> Stages:
 
 
 def _make(make: Callable[[list[int]], Any], indices: list[int], batch_size: int, seconds: float) -> _Items:
-    """Make items until the time is over."""
+    """Make items until time runs out."""
     made, limit = _Items(), TimeLimit(seconds)
     step = max(1, min(batch_size, _AT_A_TIME))
     for first in range(0, len(indices), step):
@@ -757,7 +757,7 @@ _ITEM_SETTINGS = ("crop", "output", "fuse", "mode", "transform")
 
 
 class UnpackedError(Exception):
-    """Packing cannot be tried; the message has the reason."""
+    """Raised if packing cannot be tried; the message has the reason."""
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """Timing of a pass over a loader: each step's wait for its batch, and the idle time of a GPU.
 
 Kernels are queued: the GPU may be busy while the loop waits for a batch. So, if CUDA is in use, an event is recorded on
-the current stream when the loop requests a batch, and another when it has the batch. When the GPU reaches an event in
-its queue, it records the time in the event. The time between the two events is the time for which the GPU was idle
-because it lacked this batch; it is 0 if the GPU was still busy with earlier steps. The measurement never waits for the
-GPU.
+the current stream when the loop requests a batch, and another event when the loop receives it. When the GPU reaches an
+event in its queue, it records the time in the event. The time between the two events is the time for which the GPU was
+idle because it lacked this batch; it is 0 if the GPU was still busy with earlier steps. The measurement never waits for
+the GPU.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Timings:
 
     @property
     def _counted(self) -> slice:
-        """The batches to evaluate: whole bursts after the first burst; without any, all batches after the first one."""
+        """The batches to evaluate: whole bursts after the first burst or, if there are none, all later batches."""
         if not self.is_representative:
             return slice(1 if self.steps > 1 else 0, self.steps)
         return slice(self.burst, self.steps // self.burst * self.burst)

@@ -1,8 +1,8 @@
 """Trial conversions of some images of a source, and the extrapolation to all images.
 
-The time of a conversion has a fixed part, for the beginning and the end, and a part that grows with images and bytes. A
-trial reports when the first and the last batch were written, which separates the two parts. Modules are loaded once,
-before the trials; a module that only some images need may be loaded in the first trial.
+The time of a conversion has a fixed part, for the beginning and the end, and a part that grows with the number of
+images and bytes. A trial reports when the first and the last batch were written, which separates the two parts. Modules
+are loaded once, before the trials; a module that only some images need may be loaded in the first trial.
 
 Images of similar sizes form a stratum. Strata of large images have fewer members, because the estimated quantity, such
 as the bytes in the pack, varies more among large images. The order begins with the same number of images from every
@@ -257,8 +257,8 @@ class TrialSetup:
         """Measure how long it takes to read and encode some images, and to load the modules that they need.
 
         Each image is prepared a few times. The first time takes longer, because it loads the modules that the different
-        kinds of images need. Of the later runs, only the fastest time of each image is used, because a single pause,
-        such as a garbage collection, can take longer than preparing a small image.
+        kinds of images need. Of the later runs, only the fastest one of each image is used. The others may contain a
+        pause, such as a garbage collection, that takes longer than preparing a small image.
 
         Returns
         -------
@@ -462,7 +462,7 @@ class Interval:
 
 
 class Population:
-    """The images of a source, in an order whose first n images, for any n, are a sample of all sizes (strata).
+    """The images of a source, ordered so that the first n images, for any n, are a sample of all sizes (strata).
 
     Parameters
     ----------

@@ -151,7 +151,7 @@ class _Search:
     untried: list[LoaderSettings] = field(default_factory=list)
 
     def race(self, candidates: list[LoaderSettings], default: LoaderSettings, share: float) -> LoaderSettings:
-        """Measure candidates until `share` of the time is over; return the simplest that is as fast as the fastest."""
+        """Measure candidates for a share of the time; return the simplest one that is as fast as the fastest."""
         race, limit = Race(candidates), self.limit.until(share)
         while not race.over and not limit.is_over:
             self.limit.show(str(race.next))
@@ -162,7 +162,7 @@ class _Search:
         return chosen
 
     def _guessed(self, candidates: list[LoaderSettings], default: LoaderSettings) -> LoaderSettings:
-        """Choose in an undecided race: the default, unless another candidate is fast enough or certainly faster."""
+        """Choose after an undecided race: the default, unless another candidate is fast enough or certainly faster."""
         self.unsure = True
         if default not in self.costs:
             self.measured(default)
@@ -214,7 +214,7 @@ def tune(
 
     Reading fills the system's cache, so a pack that fits in memory is measured from memory. To train with several ranks
     on a node, tune on as many CPUs as one rank has (``taskset``). A script that calls `tune` must do its work under
-    ``if __name__ == "__main__":``, because processes are tried too.
+    ``if __name__ == "__main__":``, because `tune` also starts processes.
 
     Parameters
     ----------
@@ -345,7 +345,7 @@ def _process_counts(cpus: int) -> list[int]:
 
 
 def _ahead(search: _Search, most: int) -> list[int]:
-    """Return the numbers of batches ahead to try, the default first; the others only if the batches fit into memory."""
+    """Return the numbers of batches ahead to try: first the default, then others if the batches fit into memory."""
     layout = layout_of(readable(search.dataset).layout())
     size, memory = (layout.bytes_for(search.batch) if layout is not None else 0), available_memory()
     fitting = [count for count in (1, 4, 8) if memory is None or (count + 4) * size <= _MOST_MEMORY * memory]

@@ -1,8 +1,9 @@
 """Reading, decoding, resizing and padding images in C, without Python's lock.
 
 packer's own decoder reads nearly all JPEGs and PNGs. Its JPEG pixels equal those of libjpeg-turbo (CMYK is converted as
-in Pillow), and its PNG pixels equal those of Pillow. The decoder decodes only the part of an image that the window
-needs: it skips untouched tiles, and stops below the rectangle. Unusual and damaged images are left to other decoders.
+in Pillow), and its PNG pixels equal those of Pillow. The decoder decodes only the part of an image that a crop needs:
+it skips the tiles that the crop's rectangle does not touch, and stops below the rectangle. Unusual and damaged images
+are left to other decoders.
 """
 
 from __future__ import annotations
@@ -168,8 +169,8 @@ def decode_into(
     Returns
     -------
     list of int
-        The indices of the tasks that failed, because bytes are missing or have changed, or are not an intact JPEG or
-        PNG of this size and a supported kind. The windows of these tasks are undefined, and the caller tries other
+        The indices of the tasks that failed. Their bytes are missing or have changed, or are not an intact JPEG or PNG
+        of this size and a supported kind. The outputs of these tasks are undefined, and the caller tries other
         decoders.
 
     Raises

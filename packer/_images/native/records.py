@@ -58,8 +58,8 @@ class DecodeTasks:
         """(N, V) array of TASK; `aim` sets the addresses of the results.
 
         If the samples are in several files, the position in a task is the table's offset, and the caller must set the
-        file of the task. It must leave a file that is `NOWHERE`: then the row's name is damaged, or packer's decoder is
-        not suitable.
+        file of the task. If the file is `NOWHERE`, the caller must not change it: the row's name is damaged, or
+        packer's decoder is not suitable.
         """
         return self._parts[0].view(TASK).reshape(self._shape)
 
