@@ -47,7 +47,7 @@ from packer.errors import OptionError, OptionTypeError, printable
 from packer.samplers._random import earlier
 
 _BETWEEN_DATASETS = 0x9E3779B97F4A7C15
-"""The difference between the seeds of joined datasets: so large that seeds which users choose do not differ by it."""
+"""The difference between the seeds of joined datasets: so large that no two seeds of a user differ by it."""
 
 
 class Share(NamedTuple):
@@ -542,7 +542,7 @@ def _as_joined(dataset: Any) -> ConcatImageDataset:
 
 
 def _require_plain(dataset: Any) -> None:
-    """Raise TypeError if the class of a dataset overrides the methods with which packer's classes make items."""
+    """Raise TypeError if the class of a dataset overrides a method with which packer's classes make items."""
     for base in (ImageDataset, ConcatImageDataset, Subset, ConcatDataset):
         if isinstance(dataset, base) and (own := has_own(dataset, base)):
             raise UnreadableError(

@@ -494,7 +494,7 @@ class ImageDataset(ItemDataset):
     def read_region(self, index: int, top: int, left: int, height: int, width: int) -> Any:
         """Return a rectangle of an image, without a transform; the pixels are the same as in the whole image.
 
-        In a tiled JPEG, only the tiles that the rectangle touches are decoded, so a small rectangle of a huge image
+        In a tiled JPEG, only the tiles that the rectangle touches are decoded. So a small rectangle of a huge image
         takes as little time as a small image.
 
         Parameters

@@ -231,7 +231,7 @@ class ItemSettings:
         return replace(self, **changed)
 
     def with_crop(self, crop: Crop | Sequence[Crop] | None) -> ItemSettings:
-        """Return settings with another crop; raise TypeError or ValueError if it is invalid or not possible."""
+        """Return settings with another crop; raise TypeError or ValueError if it is invalid or unsupported."""
         if isinstance(crop, (list, tuple)):
             crop = Compose(crop)
         if crop is not None and not isinstance(crop, Crop):
@@ -247,12 +247,12 @@ class ItemSettings:
         return replace(self, crop=crop)
 
     def with_augment(self, augment: Augmentation | Sequence[Augmentation] | None) -> ItemSettings:
-        """Return settings with another augmentation; raise TypeError or ValueError if it is invalid or not possible."""
+        """Return settings with another augmentation; raise TypeError or ValueError if it is invalid or unsupported."""
         self._require_no_views("augment", augment)
         return replace(self, augment=None if augment is None else self._usable(augment))
 
     def with_views(self, views: Sequence[View] | None) -> ItemSettings:
-        """Return settings with other views; raise TypeError or ValueError if they are invalid or not possible."""
+        """Return settings with other views; raise TypeError or ValueError if they are invalid or unsupported."""
         return replace(self, views=None if views is None else self._usable_views(views))
 
     def compiled(self, transform: Transform) -> Compiled:
@@ -282,9 +282,9 @@ class ItemSettings:
     def _steps(self, transform: Transform, transforms: Callable[..., Any] | None) -> Pipeline:
         """Return the steps; with `fuse`, packer itself runs the first steps of `transform`.
 
-        By default, the output is the form that the transform accepts: a PIL image, as from ImageFolder, unless the
-        transform is one of torchvision's that accept only tensors. Without a transform, or with a transform of a dict,
-        the output is a tensor.
+        By default, the output is the form that the transform accepts. This is a PIL image, as from ImageFolder, unless
+        the transform is one of torchvision's that accept only tensors. Without a transform, or with a transform of a
+        dict, the output is a tensor.
         """
         parts, output, crop, lookup = self.parts, self.output, self.crop, None
         if output is None:
@@ -430,7 +430,7 @@ def joint(transform: Any, target_transform: Any) -> Any:
 
 
 def followed_by_fields(crops: Crops) -> tuple[Crops | None, Operations | None]:
-    """Return the crops and operations to apply to the fields of N images; none for the (N, V) crops of views."""
+    """Return the crops and operations to apply to the fields of N images; None for the (N, V) crops of views."""
     return (None, None) if crops.ndim == 2 else parted(crops)
 
 

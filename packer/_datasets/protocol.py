@@ -213,7 +213,8 @@ class Traits(NamedTuple):
     views : int
         The number of views of an image in an item; 0 if there are no views.
     parts : Parts, optional
-        The keys of the items, if they are dicts of fields. None if items are image and label, or have another form.
+        The keys of the items, if they are dicts of fields. None if items are pairs of image and label, or have another
+        form.
     """
 
     seed: int | None = None
@@ -244,15 +245,15 @@ class LoaderDataset(abc.ABC):
     A subclass defines ``__len__`` and one of these:
 
     * `items`, which makes the items of some samples. The Loader collates them.
-    * `layout`, `labels` and `fill`, if all images have the same size: images are written into the memory of the batch,
-      which saves a copy and lets the Loader normalize and mix them in C.
+    * `layout`, `labels` and `fill`, if all images have the same size. Images are written into the memory of the batch:
+      this saves a copy, and the Loader can normalize and mix them in C.
 
     Every other method has a default. Threads call the methods concurrently; processes call them on a pickled copy.
 
     In all methods, `indices` is an (N,) int64 array; ``indices % len(self)`` are the samples. If a sample occurs
     several times in an epoch, a different multiple of ``len(self)`` is added to each of its indices. Compute random
-    choices from seed, epoch and index only: then the numbers of threads, processes and ranks do not affect the results,
-    and a resumed epoch continues exactly as if it had not been interrupted.
+    choices from seed, epoch and index only. Then the numbers of threads, processes and ranks do not affect the results,
+    and a resumed epoch gives the same results as an uninterrupted one.
     """
 
     @abc.abstractmethod

@@ -334,7 +334,7 @@ class JoinedColumns(Mapping[str, Column]):
     Parameters
     ----------
     parts : sequence of (str, mapping of str to Column)
-        The name of each pack in messages, and its columns.
+        For each pack, its name in messages and its columns.
     chosen : (N,) int64 array, optional
         The indices of the selected samples among the samples of all packs; by default all.
 
@@ -394,7 +394,7 @@ def _described(column: Column) -> str:
 
 
 def united_ids(classes: Sequence[Mapping[str, int]]) -> tuple[dict[str, int], list[dict[int, int]]]:
-    """Merge classes by name: return the id of each class, and for each mapping a dict of the changed ids to new ids.
+    """Merge classes by name. Return the id of each class, and for each mapping a dict from changed ids to new ids.
 
     The classes of the first mapping keep their ids. An additional class keeps its id if no other class has this id;
     otherwise it gets a new id above all others.

@@ -311,8 +311,8 @@ def stage(
     Raises
     ------
     DestinationError
-        If the copy cannot be written; if the parent of `directory` is missing; if ``packer-UID`` belongs to another
-        user; or if others could replace the copy.
+        If the copy cannot be written, or the parent of `directory` is missing. If ``packer-UID`` belongs to another
+        user, or others could replace the copy.
     PackError
         If the path is not a pack, or cannot be read.
     """
@@ -342,7 +342,7 @@ def unstage(path: str | os.PathLike[str], directory: str | os.PathLike[str], *, 
     """Remove the copy of a pack that `stage` made, and return its size in bytes.
 
     Only complete copies in directories of this user are removed. If the pack is an LMDB or HDF5 file, an open dataset
-    can continue to read the removed copy; the system frees the space when the last dataset is closed. If the pack is a
+    can continue to read the removed copy. The system frees the space when the last dataset is closed. If the pack is a
     directory, the dataset can read only the files that it has already opened.
 
     Parameters

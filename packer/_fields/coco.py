@@ -148,9 +148,9 @@ def _rle_problem(rle: dict[str, Any]) -> str | None:
 
 
 def _runs_of_polygon(corners: Runs, height: int, width: int) -> Runs:
-    """Return the runs of the mask of one polygon, given as (P, 2) points on the finer grid.
+    """Return the runs of the mask of one polygon, given as (P, 2) points on a grid finer than the pixels.
 
-    Each edge is traced on the finer grid, along the axis in which it is longer. Where an edge crosses the middle of a
+    Each edge is traced on this grid, along the axis in which the edge is longer. Where an edge crosses the middle of a
     column of pixels, the column changes between outside and inside. It changes at the middle of the next pixel below
     the edge.
     """

@@ -1,7 +1,7 @@
 """Fields, the data of a sample in addition to its image and label: names, properties and columns. No I/O.
 
 `packer._fields.kinds` declares the kinds, and encodes and decodes their values. Scalars and classes are numbers in
-columns of the table. A value of any other kind is a blob: it is stored as bytes after the image, and its size and
+columns of the table. A value of any other kind is a blob, which is stored as bytes after the image. Its size and
 checksum are in columns of the table. `formats.md` specifies both forms. `fields_of_boxes` returns the fields whose
 values have an entry for each box.
 """
@@ -189,7 +189,7 @@ class Field:
         return KINDS[self.kind].decode(data, *self._properties)
 
     def misfit(self, stored: Stored) -> str | None:
-        """Return the reason why `encode` cannot have returned a stored value; None if there is no such reason.
+        """Return the reason why a stored value cannot be a result of `encode`; None if it can be one.
 
         The content of encoded images is not checked.
         """

@@ -1,9 +1,9 @@
 """The kinds of fields. No I/O.
 
-`KINDS` declares the properties of kinds that several packages of `packer` need: the form of the values, their encoding,
-and whether they refer to pixels of the image. Code that treats a single kind differently, such as masks, compares the
-kind's name. Code that needs torch or Pillow is in other packages, in tables with an entry for each kind for which
-`is_spatial` or `is_cropped` is True.
+`KINDS` declares those properties of kinds that several packages of `packer` need. These are the form of the values,
+their encoding, and whether they refer to pixels of the image. Code that treats a single kind differently, such as
+masks, compares the kind's name. Code that needs torch or Pillow is in other packages. Their tables have an entry for
+each kind for which `is_spatial` or `is_cropped` is True.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class Kind:
     syntax : {"", "text", "json"}
         The syntax of a blob that is UTF-8; empty for other blobs.
     file : {"", "content", "npy"}
-        How a value can be read from a file: the content is the blob, or it is an array in NumPy's format. Empty if
-        values cannot be files.
+        How a value can be read from a file. ``"content"``: the file's content is the blob. ``"npy"``: the file is an
+        array in NumPy's format. Empty if values cannot be files.
     """
 
     values: str
@@ -170,7 +170,10 @@ def _array_of(data: bytes, dtype: str, rank: int) -> npt.NDArray[Any]:
 
 
 def _of_dtype(value: Any, stored: str, dtype: str) -> npt.NDArray[Any]:
-    """Convert a value to an array of `dtype`. Elements stay exact, except that floats are rounded; else ValueError."""
+    """Convert a value to an array of `dtype`.
+
+    Floats may be rounded. Raise ValueError if any other element would change.
+    """
     array = np.asarray(value)
     target: Any = np.dtype(stored) if dtype != "bool" else np.dtype(bool)
     if array.dtype != target:

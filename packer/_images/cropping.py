@@ -289,8 +289,8 @@ def warp_pixels(pixels: Pixels, operations: Operations, fill: Fill | None = None
     pixels : (height, width) or (height, width, channels) array
     operations : (M,) array of OPERATION
     fill : number or sequence of numbers, optional
-        The colour of pixels that come from outside of the image, as for `nearest`; by default the colour in each
-        operation. If the image does not have three channels, an operation's colour must be grey.
+        The colour of pixels that come from outside of the image, in the same form as for `nearest`. By default, each
+        operation's own colour is used. If the image does not have three channels, an operation's colour must be grey.
 
     Returns
     -------

@@ -247,7 +247,7 @@ def _span(first: int, count: int, full: int, scaled: int, reach: int) -> tuple[i
     """Return the range of source pixels that determine `count` result pixels from `first` on.
 
     One side has `full` source pixels and `scaled` result pixels. `reach` is the radius of the kernel, in pixels of the
-    rectangle or of the result, whichever has fewer.
+    rectangle or of the result, whichever has fewer pixels.
     """
     scale = full / scaled
     distance = reach * max(scale, 1)

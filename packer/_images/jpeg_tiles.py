@@ -1,13 +1,13 @@
 """Tiled JPEGs: ordinary JPEGs in which restart markers divide the scan into tiles, with a table of the tiles' offsets.
 
 An application segment holds the table; see "Tiled JPEG" in formats.md. If that segment does not match the JPEG, it is
-ignored, and the JPEG is decoded as a whole. Tiling is lossless: packer's own C (`packer/_images/native/tiling`) codes
-the same coefficients again, with restart markers and the best Huffman codes, and this module joins the pieces.
+ignored, and the JPEG is decoded as a whole. Tiling is lossless. packer's own C (`packer/_images/native/tiling`) codes
+the same coefficients again, with restart markers and the best Huffman codes; this module joins the pieces.
 
-Most decoders cannot decode a rectangle. For these, this module cuts a smaller JPEG out of a JPEG. Two facts make this
-possible: a decoder stops after the rows that the header declares, and the data after a restart marker can be decoded
-without the data before it. So the header of a smaller image, followed by the tiles that a rectangle touches, is a JPEG
-of that part with the same pixels.
+Most decoders cannot decode a rectangle. For these decoders, this module cuts a smaller JPEG out of the original JPEG.
+This is possible because a decoder stops after the rows that the header declares. Also, the data after a restart marker
+can be decoded without the data before the marker. So the header of a smaller image, followed by the tiles that a
+rectangle touches, is a JPEG of that part with the same pixels.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ def decode_bands(data: Buffer, directory: TIFF) -> npt.NDArray[Any] | None:
     Returns
     -------
     (height, width, bands) array or None
-        uint8, uint16, int32 or float32; writable. None for TIFFs in colours other than grey, RGB and CMYK, with a
-        palette, with JPEG compression, or with numbers that Pillow does not read as grey.
+        uint8, uint16, int32 or float32; writable. None for TIFFs in colours other than grey, RGB and CMYK, and for
+        TIFFs with a palette or with JPEG compression. Also None if Pillow cannot read the numbers as grey.
 
     Raises
     ------
@@ -273,7 +273,7 @@ def holds_ids(data: Buffer) -> bool:
 
 
 def _ordinary(data: Buffer) -> jpeg.JPEGHeader | None:
-    """Return the header of a JPEG that Pillow opens in mode L or RGB and libraries decode; otherwise None."""
+    """Return the header of a JPEG that libraries decode and that Pillow opens in mode L or RGB; otherwise None."""
     header = jpeg.read_header(data) if bytes(data[:3]) == b"\xff\xd8\xff" else None
     return header if header is not None and header.ordinary else None
 

@@ -4,9 +4,9 @@ Pillow detects a file's format by its content, and supports about forty formats.
 WMF on Windows it starts the system's renderer. Both programs execute code from the image. So only the formats of
 training sets are opened, and only in this module.
 
-Plain BMPs, which most programs write, need no Pillow: they have 24 bits per pixel and are not compressed. A header of
-54 bytes is followed by the rows from the bottom, each padded to a multiple of 4 bytes; a pixel is blue, green and red.
-(Microsoft: BITMAPFILEHEADER, BITMAPINFOHEADER.)
+Plain BMPs, which most programs write, need no Pillow: they have 24 bits per pixel and are not compressed. After a
+header of 54 bytes come the rows, beginning at the bottom, each padded to a multiple of 4 bytes. A pixel is blue, green
+and red. (Microsoft: BITMAPFILEHEADER, BITMAPINFOHEADER.)
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def opened(data: Buffer, max_pixels: int | None = None) -> Iterator[Image.Image]
     ImageTooLargeError
         If the image's header declares more than `max_pixels`, or more than Pillow's own limit.
     ImageError
-        If the image has another format; if reading its metadata would cost too much (see `packer._images.tiff`); or if
+        If the image has another format, or if reading its metadata would cost too much (see `packer._images.tiff`). If
         Pillow raises an error here or in the body of the ``with`` statement.
     """
     with _listening(data) as complaints:

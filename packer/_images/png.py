@@ -1,8 +1,8 @@
 """Reads the chunks of PNGs, and samples of any depth as stored; writes 16-bit PNGs.
 
-Pillow would read only 8 of the 16 bits of a colour PNG, and all rows of a mask even if a crop needs a few. Only intact
-PNGs are read here: the checksum of every chunk is compared. Unusual and damaged PNGs are left to Pillow. The module
-also writes 16-bit PNGs in colour, which Pillow cannot.
+Pillow would read only 8 of the 16 bits of a colour PNG. It would also read all rows of a mask, even if a crop needs
+only a few. Only intact PNGs are read here: the checksum of every chunk is compared. Unusual and damaged PNGs are left
+to Pillow. The module also writes 16-bit PNGs in colour, which Pillow cannot.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class PNG(NamedTuple):
     depth, colour, interlacing : int
         The values in IHDR, which are not checked.
     plain : bool
-        Whether any decoder may be used: the samples have at most 8 bits, and no chunk contains an orientation or may be
-        refused by Pillow.
+        Whether any decoder may be used: samples have at most 8 bits, no chunk contains an orientation, and Pillow is
+        known to accept all chunks.
     animated : bool
     compressed : bytes or None
         The compressed samples; None if the chunks are of unusual kinds or in an unusual order.
@@ -168,7 +168,8 @@ def decode(png: PNG, first: int = 0, end: int | None = None) -> Samples | None:
     -------
     (end - first, width, channels) uint8 or uint16 array, or None
         Writable. Grey of 2 or 4 bits is spread over 0 to 255, as in Pillow; grey of 1 bit and palette indices are not
-        changed. None if the data are damaged. Also None if packer was not compiled, unless Pillow would lose bits.
+        changed. None if the data are damaged. Without the C extension, also None if samples have fewer than 16 bits,
+        which Pillow reads itself.
     """
     end = png.height if end is None else end
     if png.compressed is None or (_native is None and png.depth != 16):

@@ -205,7 +205,7 @@ def is_beyond_8_bit(finding: str) -> bool:
 
 
 def _is_clipped(image: Image.Image) -> bool:
-    """Tell whether conversion to RGB ruins an image of mode I or F: Pillow clips to 8 bits, so 0 to 1 turn black."""
+    """Tell whether conversion to RGB ruins an image of mode I or F: Pillow clips to 8 bits; 0.0 to 1.0 turn black."""
     values = np.asarray(image)
     low, high = values.min(), values.max()
     black = image.mode == "F" and 0 < high <= 1

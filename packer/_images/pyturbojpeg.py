@@ -1,6 +1,6 @@
 """Decodes with the system's libjpeg-turbo, through PyTurboJPEG. `ImportError` if one of the two is not installed.
 
-The system's library may be of any version. So two small images are decoded first, as a test: libraries before 2.1
+The system's library may be of any version. So two small images are decoded first, as a test. Libraries before 2.1
 return other pixels, and a binding that ignores libjpeg's warnings would accept half an image. Progressive images that
 end early are left to Pillow: libjpeg smooths them, by rules that differ between 2.1 and 3.
 """

@@ -1,14 +1,15 @@
 """TIFF inspection: number and bit depth of the bands, libtiff's warnings, and directories that Pillow should not read.
 
-Pillow reports only the bands and bits that it reads itself: three of four bands, 8 of 16 bits in colour, and nothing at
-all for a TIFF of thirteen bands. So this module reads the first directory itself (TIFF 6.0, sections 2 and 8).
+Pillow reports only the bands and bits that it reads itself. For example, it reports three of four bands, 8 of 16 bits
+in colour, and nothing at all for a TIFF of thirteen bands. So this module reads the first directory itself (TIFF 6.0,
+sections 2 and 8).
 
 Pillow lets libtiff write its warnings to stderr, without the name of the file, and some damage is reported only there.
 So the lines that libtiff writes on the decoding thread are collected.
 
 A directory, also in EXIF, refers to its values by offset, and many values may share the same bytes. Pillow copies the
 bytes for each of these values, so a small file can use gigabytes of memory. Pillow also warns about each value that it
-leaves out, and joins the EXIF segments of a JPEG in time that grows with the square of their number. So this module
+leaves out. The time in which it joins the EXIF segments of a JPEG grows with the square of their number. So this module
 checks an image before Pillow opens it.
 """
 
@@ -433,7 +434,7 @@ class Depth(NamedTuple):
     bits : int
         Bits of the widest number.
     kind : {"u", "i", "f"}
-        The kind of the numbers, as NumPy calls kinds.
+        The kind of the numbers, as in the ``kind`` of NumPy's dtypes.
     hidden : int
         Number of bands that Pillow leaves out.
     """

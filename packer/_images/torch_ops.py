@@ -185,7 +185,7 @@ def _moved(images: torch.Tensor, operations: Any, interpolation: str) -> torch.T
 def _nearest(images: torch.Tensor, grid: torch.Tensor, colours: torch.Tensor) -> torch.Tensor:
     """Return the pixels at the positions in a grid, and the fill colour for positions outside of the image.
 
-    Unlike `grid_sample`, this function rounds alike on every device: a position halfway between two pixels, which is
+    Unlike `grid_sample`, this function rounds alike on every device. A position halfway between two pixels, which is
     frequent in some operations, is always rounded to the same pixel. On a GPU, `grid_sample` multiplies and adds with a
     single rounding.
     """

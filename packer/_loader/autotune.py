@@ -137,7 +137,7 @@ class Standing(NamedTuple):
 
 
 class Race(Generic[Setting]):
-    """Settings that are measured in turn until one can be chosen, on a machine whose speed varies with other work.
+    """Measures settings in turn until one can be chosen, on a machine whose speed varies because of other programs.
 
     In each round, every remaining setting is measured once. The race compares ratios within a round, because anything
     that slows the machine for seconds slows the whole round. A setting that is certainly slower than the best is

@@ -107,8 +107,8 @@ class BatchPlan:
         Raises
         ------
         TypeError, ValueError
-            If images cannot be decoded directly into batches, which `batch_transform` and augmentation on a device
-            require. If batches cannot be mixed.
+            If images cannot be decoded directly into batches, but `batch_transform` or augmentation on a device
+            requires this. If batches cannot be mixed.
         """
         traits = self.dataset.traits(self.transform)
         _require_mixable(self.mix, traits.parts, traits.views)
@@ -244,7 +244,7 @@ class BatchPlan:
 
 
 class BatchFuture(Protocol):
-    """A future for work of the workers: a `concurrent.futures.Future`, or a `packer._loader.threads.SlicedFuture`."""
+    """The future of a worker's result: a `concurrent.futures.Future`, or a `packer._loader.threads.SlicedFuture`."""
 
     def result(self) -> list[Any]:
         """Wait for the work; return its results or raise its error."""

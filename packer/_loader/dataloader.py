@@ -53,7 +53,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
     """A drop-in replacement for torch's DataLoader in which packer's threads make the batches.
 
     In a script, only the names of the dataset and the DataLoader change. Arguments, attributes, order and batches are
-    the same as torch's: a batch is ``[images, labels]``, with contiguous (N, 3, height, width) images and int64 labels.
+    the same as torch's. A batch is ``[images, labels]``, with contiguous (N, 3, height, width) images and int64 labels.
     Threads replace worker processes if
 
     - the dataset is packer's, or torch's Subset or ConcatDataset of packer's datasets,
@@ -200,7 +200,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the latest pass: the first batch that has not been returned yet.
 
-        With one of packer's samplers the state contains the position in the sampler's order, so that a run with another
+        With one of packer's samplers, the state contains the position in the sampler's order. So a run with another
         batch size or number of ranks can resume there. With any other sampler it contains the number of batches, and
         the state of torch's generator before the order was drawn.
 

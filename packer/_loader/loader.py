@@ -1,7 +1,7 @@
 """A data loader that uses threads: decoders release Python's lock and write images directly into the batch.
 
-In an epoch, `SamplingState` yields chunks of indices, a `BatchPlan` makes a job for each batch, workers decode several
-jobs ahead, and the Loader returns their batches in order.
+In an epoch, `SamplingState` yields chunks of indices, and a `BatchPlan` makes a job for each batch. Workers decode
+several jobs ahead, and the Loader returns the batches in order.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ class Loader(Displayable):
         A function, such as one of torchvision's v2 transforms, that the threads apply to each (N, 3, H, W) uint8 batch
         before `normalize` and `mix`. It must return a uint8 batch of the same shape, and may change its input.
     pad : int, or dict of str to int or None, optional
-        For a dataset with `fields`: the number of entries to which boxes, labels, keypoints, and arrays with an entry
-        for each box are padded with 0. They become (N, pad, ...) tensors, and ``NAME_count`` is an (N,) tensor with the
+        For a dataset with `fields`: boxes, labels, keypoints, and arrays with an entry for each box are padded with 0
+        to this number of entries. They become (N, pad, ...) tensors, and ``NAME_count`` is an (N,) tensor with the
         actual numbers of entries. A dict selects the fields to pad, which may also be other arrays. In a dict, None
         makes an array field a list. By default arrays are stacked, and the other fields are lists of tensors.
     collate_fn : callable
@@ -125,9 +125,9 @@ class Loader(Displayable):
     must do its work under ``if __name__ == "__main__":``.
 
     With ``threads="auto"``, the first pass measures several numbers of threads in turn, and chooses the lowest number
-    that is as fast as the best one. Each rank chooses its own number. A short epoch may end without a choice. The
-    random numbers of `mix`, and those that `batch_transform` draws with torch's functions, depend only on the seed for
-    crops, the epoch and the first sample of the batch.
+    that is as fast as the best one. Each rank chooses its own number. A short epoch may end without a choice. `mix`,
+    and the functions of torch that `batch_transform` calls, draw random numbers that depend only on the seed for crops,
+    the epoch and the first sample of the batch.
     """
 
     batch_sampler = None  # frameworks look for it if there is a `sampler`

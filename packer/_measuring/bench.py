@@ -111,7 +111,7 @@ class Benchmark(Displayable):
     Attributes
     ----------
     rates : tuple of Rate
-        Grouped by side; for each side, sorted by the number of threads.
+        The rates, grouped by side and then sorted by the number of threads.
     skipped : dict of str to str
         For each side that was not measured, the reason.
     images : dict of str to int

@@ -143,7 +143,8 @@ class ProfileFindings:
     unseen : str
         The reason why the stages were not measured; empty if they were.
     fewer : float, optional
-        The speed-up of a pass if the loader had only one worker for each processor; None if the loader has at most one.
+        The speed-up of a pass if the loader had only one worker for each processor; None unless the loader has more
+        workers than processors.
     packed : list of PackedCost
     unpacked : str
         The reason why packing was not measured; empty if it was.

@@ -157,7 +157,7 @@ class LoaderInfo:
         The innermost loader, which makes the batches.
     kind : str
         ``"DataLoader"``, ``"Loader"`` (packer's), ``"packer.DataLoader"`` if packer's threads make its batches, or the
-        name of its class.
+        name of the loader's class.
     dataset : object, optional
         The dataset, if its items can be requested one by one.
     unseen : str

@@ -1,6 +1,6 @@
 """The ways in which training code reads a pack or a tree, run by `packer bench` in child processes.
 
-`RepeatedEpochs` reads from memory, `FirstEpoch` reads a pack at a URL with an empty cache, `RecipeSteps` measures the
+`RepeatedEpochs` reads from memory. `FirstEpoch` reads a pack at a URL with an empty cache. `RecipeSteps` measures the
 steps of a training recipe in packer and in torchvision. `DecodeLimit` measures the upper bound for every loader: only
 the calls that decode and resize, on plain threads, with images in memory.
 
@@ -8,8 +8,8 @@ A user's own recipe is a Python file (`read_recipe`), which may define
 
 ``loader(path, threads)``
     Returns an iterable of batches, such as a DataLoader with `threads` workers; it is measured as a further way of
-    reading. A batch is a tuple or a list whose last item has one label for each sample, or a dict whose first value has
-    one item for each sample.
+    reading. A batch is a tuple, a list or a dict. The last item of a tuple or a list has one label for each sample; the
+    first value of a dict has one item for each sample.
 ``transform``
     A transform from a PIL image to a tensor, as for ImageFolder; it replaces the usual training transform.
 ``crop``
@@ -397,8 +397,8 @@ class RecipeSteps:
     Parameters
     ----------
     side : str
-        One of `SIDES`: a `Loader` with packer's augmentations; or a DataLoader over the same samples, with
-        torchvision's v2 transforms, which process PIL images up to the crop and tensors after the crop.
+        One of `SIDES`: a `Loader` with packer's augmentations, or a DataLoader over the same samples with torchvision's
+        v2 transforms. These process PIL images up to the crop, and tensors after the crop.
     path : str
     batch : int
         Samples per batch.

@@ -1,10 +1,10 @@
 """Timing of a pass over a loader: each step's wait for its batch, and the idle time of a GPU.
 
-Kernels are queued: the GPU may be busy while the loop waits for a batch. So, if CUDA is in use, an event is recorded on
-the current stream when the loop requests a batch, and another event when the loop receives it. When the GPU reaches an
+Kernels are queued: the GPU may be busy while the loop waits for a batch. So, if CUDA is in use, two events are recorded
+on the current stream: one when the loop requests a batch, and one when the loop receives it. When the GPU reaches an
 event in its queue, it records the time in the event. The time between the two events is the time for which the GPU was
-idle because it lacked this batch; it is 0 if the GPU was still busy with earlier steps. The measurement never waits for
-the GPU.
+idle because it lacked this batch. If the GPU was still busy with earlier steps, this time is 0. The measurement never
+waits for the GPU.
 """
 
 from __future__ import annotations

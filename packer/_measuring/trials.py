@@ -514,7 +514,7 @@ class Population:
         return float(self._sizes.mean()) if self.known else 0.0
 
     def sizes(self, positions: Ints) -> Floats:
-        """Return the bytes of the images at some positions of `order`."""
+        """Return the sizes, in bytes, of the images at some positions of `order`."""
         return self._sizes[self._rank_of[positions]]
 
     def total(self, positions: Ints, values: Floats) -> Interval:

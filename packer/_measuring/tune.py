@@ -85,7 +85,7 @@ class Tuning(Displayable):
     rate : float
         Samples per second with these settings.
     error : float
-        The standard error of `rate`, as a share of it.
+        The standard error of `rate`, as a share of `rate`.
     step_ms : float or None
         The duration of a training step, in milliseconds, within which the next batch must be ready; None if it was not
         passed.
@@ -135,7 +135,7 @@ class Tuning(Displayable):
 
 @dataclass
 class _Search:
-    """A search for the fastest settings: its measurements so far, and the loaders that measure."""
+    """A search for the fastest settings: the measurements so far, and the loaders to measure with."""
 
     dataset: Any
     batch: int

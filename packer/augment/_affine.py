@@ -180,7 +180,7 @@ class RandomAffine(Augmentation):
 
 
 def _from_middle(center: tuple[float, float] | None, sizes: Pairs) -> Floats:
-    """Return the horizontal and vertical distance of `center` from the middle of each of N images, 0 for None."""
+    """Return the horizontal and vertical distance of `center` from the middle of each of N images; 0 if it is None."""
     if center is None:
         return np.zeros((len(sizes), 2))
     distances: Floats = np.asarray(center) - sizes[:, ::-1] * 0.5

@@ -266,10 +266,10 @@ def pads_with_black(crop: Crop) -> bool:
 class Compose(Crop):
     """Several rules, each applied to the result of the previous one: torchvision's Compose.
 
-    One record must be able to express all rules together. A record resizes one rectangle of the image once. The result
-    is a window of the resized rectangle, padded where the window extends beyond it. So a chain can resize only once,
-    and cannot resize an image that may be padded. It cannot resize or pad an image, then cut it, and then pad it. It
-    can use only one kind of padding.
+    The rules must be expressible as one crop, which resizes one rectangle of the image once. The result is a window of
+    the resized rectangle, padded where the window extends beyond it. So a chain can resize only once, and cannot resize
+    an image that may be padded. It cannot resize or pad an image, then cut it, and then pad it. It can use only one
+    kind of padding.
 
     Parameters
     ----------
@@ -281,7 +281,7 @@ class Compose(Crop):
     TypeError
         If one of `crops` is not a crop of packer.
     ValueError
-        If one record cannot express all the rules; the message names the first rule that does not fit, and the reason.
+        If one crop cannot express all the rules; the message names the first rule that does not fit, and the reason.
     """
 
     def __init__(self, crops: Sequence[Crop]) -> None:
@@ -459,7 +459,7 @@ class RandomCrop(Crop):
         The number of pixels by which the image is padded first: one number for all sides; two, for left and right and
         for top and bottom; or four, for left, top, right and bottom.
     pad_if_needed : bool
-        Whether to pad an image that is smaller than `size`: if n pixels are missing, n pixels are added on each of the
+        Whether to pad an image that is smaller than `size`. If n pixels are missing, n pixels are added on each of the
         two sides. By default, a smaller image raises ImageError when its crop is chosen.
     fill : int or three int
         The colour of constant padding, 0 to 255: one level for all channels, or red, green and blue.

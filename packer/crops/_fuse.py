@@ -98,8 +98,8 @@ _OVERRIDES = ("__call__", "forward", "get_params", "make_params", "transform", "
 def name_of(transform: object) -> str | None:
     """Return the name of a transform, such as ``v2.Resize``.
 
-    The result is None if the transform's class is unknown, even if it is a subclass of a known class, or if the object
-    has hooks or methods of its own.
+    The result is None if the transform's class is unknown, even if it is a subclass of a known class. It is also None
+    if the object has hooks or methods of its own.
     """
     cls = type(transform)
     family = _FAMILIES.get(cls.__module__)
@@ -389,8 +389,8 @@ def split(transform: Callable[[Any], Any]) -> Split:
     RandomResizedCropAndInterpolation, ResizeKeepRatio and CenterCropOrPad. Subclasses are not supported. These
     transforms can stand alone, or in a ``Compose`` or ``torch.nn.Sequential``, also nested. ToImage and PILToTensor do
     not change pixels, so supported transforms after them become part of the crop too. The rest begins at the first
-    transform that is of another class, has an unsupported setting, or does not fit into one record with the earlier
-    transforms (see `Compose`).
+    transform that is of another class, has an unsupported setting, or cannot be combined with the earlier transforms
+    (see `Compose`).
 
     Parameters
     ----------

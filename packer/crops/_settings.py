@@ -1,4 +1,4 @@
-"""Parse the settings of crops and augmentations, in all forms that torchvision accepts; invalid ones are errors."""
+"""Parse the settings of crops and augmentations, in all forms that torchvision accepts; invalid settings are errors."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Random numbers from torch's default generator: those that torchvision's transforms would draw, image after image.
 
 A call of torch takes a microsecond or two, and a crop needs half a dozen calls. Therefore `Ahead` copies the generator,
-and draws many numbers at once from the copy, in every form that may be needed. At the end it advances the generator
-itself by as many numbers as were used. Once in each process, a test tells whether the installed version of torch gives
-the same numbers this way.
+and draws many numbers at once from the copy, in every form that may be needed. At the end, `Ahead` advances the
+original generator by as many numbers as were used. Once in each process, a test tells whether the installed version of
+torch gives the same numbers this way.
 """
 
 from __future__ import annotations

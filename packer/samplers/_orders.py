@@ -1,4 +1,4 @@
-"""Samplers for which every sample comes once in an epoch, and the base class of all samplers.
+"""Samplers for which every sample occurs once in an epoch, and the base class of all samplers.
 
 The base class divides an order among ranks, and saves and loads the position in it.
 """
@@ -31,7 +31,7 @@ class OrderSampler(Sampler[int], abc.ABC):
     Parameters
     ----------
     length : int
-        The number of samples in an epoch: ``len(dataset)`` if every sample comes once.
+        The number of samples in an epoch: ``len(dataset)`` if every sample occurs once.
     seed : int
         Seed of the order.
     rank, world : int, optional
@@ -93,8 +93,8 @@ class OrderSampler(Sampler[int], abc.ABC):
     def draws(self, places: Ints) -> tuple[Ints, Ints | None]:
         """Return the samples at some positions of the order, and a turn for each.
 
-        A turn distinguishes the repetitions of a sample. If a sample comes several times in an epoch, a Loader uses the
-        turns to choose another crop each time.
+        A turn distinguishes the repetitions of a sample. If a sample occurs several times in an epoch, a Loader uses
+        the turns to choose another crop each time.
 
         Parameters
         ----------
@@ -105,7 +105,7 @@ class OrderSampler(Sampler[int], abc.ABC):
         samples : (N,) int64 array
             The samples that `order` returns.
         turns : (N,) int64 array, optional
-            Numbers from 0 on, different for each repetition of a sample in the epoch; None if no sample comes twice.
+            Numbers from 0 on, different for each repetition of a sample in the epoch; None if no sample occurs twice.
         """
         return self.order(places), None
 
@@ -132,7 +132,10 @@ class OrderSampler(Sampler[int], abc.ABC):
         return rank_and_world()[1] if self._world is None else self._world
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next pass; the pass begins at the first sample, or at a state that was just loaded."""
+        """Set the epoch of the next pass.
+
+        The pass begins at its first sample, or at the position of a state that was just loaded.
+        """
         epoch = epoch_of(epoch)
         if epoch != self.epoch or self.begun:
             self.start = 0
@@ -378,7 +381,7 @@ class SubsetSampler(OrderSampler):
     Parameters
     ----------
     indices : (N,) sequence of int
-        Indices of the samples to use, each 0 or more. If an index is listed twice, its sample comes twice in an epoch.
+        Indices of the samples to use, each 0 or more. If an index is listed twice, its sample occurs twice in an epoch.
     seed, rank, world, uneven
         The same as for `OrderSampler`.
 
@@ -504,7 +507,7 @@ def require_same_seeds(state: Mapping[str, Any], order_seed: int | None, crop_se
     state : mapping
         The state.
     order_seed, crop_seed : int or None
-        The seeds of the sampler and of the dataset. None for a seed that the state's seed replaces, or if nothing is
+        The seeds of the sampler and of the dataset. None if the state's seed replaces the seed, or if nothing is
         random.
     """
     seed, _epoch, _start = (number_in(state, name) for name in ("seed", "epoch", "start"))

@@ -78,8 +78,8 @@ def permute(places: Ints, length: int, seed: int, epoch: int) -> Ints:
     """Return the elements of a permutation of ``range(length)`` at some positions, without computing the others.
 
     The permutation is a Feistel network on the smallest even number of bits that can represent `length` values. A
-    result that is not less than `length` goes through the network again until it is (Black, Rogaway 2002, "Ciphers with
-    arbitrary finite domains", cycle walking).
+    result of `length` or more goes through the network again until it is below `length` (Black, Rogaway 2002, "Ciphers
+    with arbitrary finite domains", cycle walking).
     """
     half = np.uint64(max(1, -(-(length - 1).bit_length() // 2)))
     keys = (uniforms(seed, epoch, np.arange(_ROUNDS), 1)[:, 0] * 2.0**53).astype(np.uint64)
@@ -97,8 +97,8 @@ def permute_each(places: Ints, lengths: Ints, seed: int, numbers: Ints) -> Ints:
     Parameters
     ----------
     places, lengths, numbers : (N,) int64 arrays
-        For each element: its position in the permutation, the permutation's length, and a number that selects the
-        permutation together with `seed`.
+        For each element: its position in the permutation, the permutation's length, and a number that, together with
+        `seed`, selects the permutation.
     """
     bits = np.frexp((lengths - 1).astype(np.float64))[1]  # the same as int.bit_length
     halves = np.maximum(1, -(-bits // 2)).astype(np.uint64)

@@ -31,11 +31,11 @@ class WeightedSampler(OrderSampler):
     Parameters
     ----------
     weights : (N,) sequence of float
-        The relative probability of each sample; a sample with weight 0 never comes.
+        The relative probability of each sample; a sample with weight 0 is never drawn.
     length : int, optional
         Number of samples in an epoch; by default N.
     replacement : bool
-        Whether a sample can come several times in an epoch. Without replacement, each draw chooses among the remaining
+        Whether a sample can occur several times in an epoch. Without replacement, each draw chooses among the remaining
         samples, and every epoch begins by sorting N random numbers.
     seed, rank, world, uneven
         The same as for `OrderSampler`.
@@ -48,7 +48,7 @@ class WeightedSampler(OrderSampler):
 
     Notes
     -----
-    If a sample comes again in an epoch, a Loader gives it another crop.
+    If a sample is repeated in an epoch, a Loader gives it another crop.
     """
 
     def __init__(
@@ -111,10 +111,10 @@ class WeightedSampler(OrderSampler):
 
 
 class _Grouped(OrderSampler):
-    """An order of samples in groups: each group has its share of the order, and its members come in permuted order.
+    """An order of samples in groups: each group has its share of the order, and its members are in permuted order.
 
-    Each epoch continues the permutations of the previous epoch. So no member comes again before all members of its
-    group have come, whatever the length of an epoch.
+    Each epoch continues the permutations of the previous epoch. So no member is repeated before all members of its
+    group have occurred, whatever the length of an epoch.
 
     Parameters
     ----------
@@ -155,8 +155,8 @@ class MixSampler(_Grouped):
     """A mixture of several datasets: each dataset has its share of every section of the order.
 
     The indices refer to ``open_dataset([a, b, …])``, or to torch's ConcatDataset of the same datasets in the same
-    order. Each dataset is permuted again and again, across epochs: no sample comes again before all samples of its
-    dataset have come.
+    order. Each dataset is permuted again and again, across epochs: no sample is repeated before all samples of its
+    dataset have occurred.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ class MixSampler(_Grouped):
     Notes
     -----
     With D datasets, a dataset with the share p has p n of the first n samples, with a deviation of at most 2 + 2 p D.
-    The same holds for any n consecutive samples. If a sample comes again in an epoch, a Loader gives it another crop.
+    The same holds for any n consecutive samples. If a sample is repeated in an epoch, a Loader gives it another crop.
 
     Examples
     --------
@@ -263,16 +263,16 @@ class MixSampler(_Grouped):
 class BalancedSampler(_Grouped):
     """Samples drawn so that each class has a chosen frequency: equal for all classes, as in the dataset, or in between.
 
-    Each class is permuted again and again, across epochs: no sample comes again before all samples of its class have
-    come. Unlabeled samples, with the label -1, never come.
+    Each class is permuted again and again, across epochs: no sample is repeated before all samples of its class have
+    occurred. Unlabeled samples, with the label -1, are never used.
 
     Parameters
     ----------
     targets : (N,) array of int
         The class of each sample, as in ``dataset.targets``; -1 for an unlabeled sample.
     power : float
-        1: all classes come equally often. 0: every class comes as often as in the dataset. In general, a class of n
-        samples comes with a frequency proportional to ``n ** (1 - power)``.
+        1: all classes occur equally often. 0: every class occurs as often as in the dataset. In general, the frequency
+        of a class of n samples is proportional to ``n ** (1 - power)``.
     length : int, optional
         Number of samples in an epoch; by default the number of labeled samples.
     seed, rank, world, uneven
@@ -334,9 +334,9 @@ class Interleaving:
     """An endless order of the elements of D streams; each stream has its share of any stretch of the order.
 
     The elements of a stream are numbered from 0. Element k is due at a random time between k / share and (k + 1) /
-    share, and the elements of all streams are ordered by these times. Until time t, a stream has sent share * t
-    elements, plus or minus one. So all streams together have sent t elements, plus or minus D. Therefore the element at
-    position t of the order is found among those with times close to t.
+    share. The elements of all streams are ordered by these times. Until time t, a stream has sent share * t elements,
+    plus or minus one. So all streams together have sent t elements, plus or minus D. Therefore the element at position
+    t of the order is found among those with times close to t.
 
     Parameters
     ----------

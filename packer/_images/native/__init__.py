@@ -203,7 +203,7 @@ def augment(pixels: Pixels, operations: Operations) -> None:
     Raises
     ------
     ValueError
-        If an operation cannot be applied to an image of this size, or the array is of another kind.
+        If an operation cannot be applied to an image of this size, or if the array has another shape, dtype or layout.
     """
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.flags.c_contiguous:
         raise ValueError(
