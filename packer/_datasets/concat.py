@@ -302,7 +302,7 @@ class ConcatImageDataset(ItemDataset):
         return [items[position] for position in range(len(items))]
 
     def _own_seed(self, number: int) -> int | None:
-        """Return the seed for the crops of dataset `number` without a Loader; None if torch's generator draws them."""
+        """Return the seed for crops of dataset `number` outside of a Loader; None if torch's generator draws them."""
         seeds = [dataset.seed for dataset in self.datasets]
         own = seeds[number]
         return None if own is None else seed_of_crops(seeds, number, own)
@@ -519,7 +519,7 @@ def readable(dataset: Any) -> LoaderDataset:
 
 
 def _as_joined(dataset: Any) -> ConcatImageDataset:
-    """Return a dataset that `readable` accepts as a ConcatImageDataset, even if it is a single dataset."""
+    """Convert any dataset that `readable` accepts, also a single one, to a ConcatImageDataset."""
     _require_plain(dataset)
     if isinstance(dataset, ConcatImageDataset):
         return dataset

@@ -597,7 +597,7 @@ def addresses_of(outs: torch.Tensor | Sequence[torch.Tensor], crops: Crops, numb
 
 
 def results_of(outs: torch.Tensor, count: int, numbers: Numbers | None) -> Results:
-    """Return the location of a tensor's memory for `count` images, converted if there are `numbers`.
+    """Describe the memory of a tensor for `count` images; with `numbers`, the tensor is for converted images.
 
     The height and width of the images are not checked.
 

@@ -362,7 +362,7 @@ def open_dataset(  # noqa: PLR0917
     root : path or URL, or list or tuple of these
         The pack, or the packs. The settings apply to each pack. Instead of a pack, `root` may be a directory of images
         in ImageFolder's layout. It may also be a container: a dataset in the format of another tool, such as
-        ``shards/*.tar``. The images of both are indexed now, and then read in place.
+        ``shards/*.tar``. In both cases, the images are indexed now, and then read in place.
     classes : {"same", "union"}
         ``same``: several packs must have the same classes. ``union``: the classes of the first pack keep their ids,
         additional classes of the other packs follow, and labels are renumbered accordingly.

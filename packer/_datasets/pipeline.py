@@ -282,9 +282,9 @@ class ItemSettings:
     def _steps(self, transform: Transform, transforms: Callable[..., Any] | None) -> Pipeline:
         """Return the steps; with `fuse`, packer itself runs the first steps of `transform`.
 
-        By default, the output is the form that the transform accepts. This is a PIL image, as from ImageFolder, unless
-        the transform is one of torchvision's that accept only tensors. Without a transform, or with a transform of a
-        dict, the output is a tensor.
+        By default, the output is the form that the transform accepts. That form is a PIL image, as from ImageFolder,
+        unless the transform is one of torchvision's that accept only tensors. Without a transform, or with a transform
+        of a dict, the output is a tensor.
         """
         parts, output, crop, lookup = self.parts, self.output, self.crop, None
         if output is None:

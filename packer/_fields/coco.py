@@ -151,7 +151,7 @@ def _runs_of_polygon(corners: Runs, height: int, width: int) -> Runs:
     """Return the runs of the mask of one polygon, given as (P, 2) points on a grid finer than the pixels.
 
     Each edge is traced on this grid, along the axis in which the edge is longer. Where an edge crosses the middle of a
-    column of pixels, the column changes between outside and inside. It changes at the middle of the next pixel below
+    column of pixels, the column changes between outside and inside. The change is at the middle of the next pixel below
     the edge.
     """
     above, column = _crossings(corners, width)

@@ -115,7 +115,7 @@ class RectangleDecoder:
     Attributes
     ----------
     native : bool
-        Whether packer's own decoder is tried first. It does not support EXIF orientations.
+        Whether packer's own decoder is tried first. This decoder does not support EXIF orientations.
     """
 
     def __init__(self, exif: str = "ignore", decoder: str = "auto", max_pixels: int = MAX_PIXELS) -> None:

@@ -323,7 +323,8 @@ class ResumePoint(NamedTuple):
     began : int, optional
         The position at which packer's sampler began its epoch.
     before : sequence of sequence of int
-        The samples that packer's sampler returned before the interruption. It does not return them again.
+        The samples that packer's sampler returned before the interruption. The sampler does not return these samples
+        again.
     """
 
     handed_out: int = 0

@@ -89,9 +89,9 @@ class Loader(Displayable):
     transform : callable, optional
         A transform to apply to each image, instead of the dataset's own transform.
     augment_on : {"threads", "device"}
-        Where the dataset's augmentations run: in C on the threads, or in torch on `device`, for whole batches. Both use
-        the same random parameters; after each step, the pixels of the two differ by at most one level. If `device` is a
-        CPU, the threads are faster.
+        Where the dataset's augmentations run: in C on the threads, or in torch on `device`, for whole batches. Threads
+        and device use the same random parameters; after each step, their pixels differ by at most one level. If
+        `device` is a CPU, the threads are faster.
     batch_transform : callable, optional
         A function, such as one of torchvision's v2 transforms, that the threads apply to each (N, 3, H, W) uint8 batch
         before `normalize` and `mix`. It must return a uint8 batch of the same shape, and may change its input.
