@@ -113,7 +113,7 @@ class Kind:
         return self.has_entries and self.form in ("rows", "array")
 
     def missing(self, columns: list[Any]) -> npt.NDArray[np.bool_]:
-        """Return a mask of missing values from the columns, or some rows of the columns, that `Field.columns` lists."""
+        """Return a mask of the missing values; `columns` are those that `Field.columns` lists, or some rows of each."""
         return np.asarray(columns[1] != 0 if self.has_null else columns[0] == NO_VALUE)
 
 

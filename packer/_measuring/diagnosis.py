@@ -60,8 +60,8 @@ class ProfileReport(Displayable):
         stages), ``"transform"``, ``"collation"``, ``"handing over"`` (from workers to the loop), ``"transfer"``, ``"too
         few workers"``, ``"too many workers"``, ``"lock"`` (Python's) or ``"unknown"``.
     waiting : float
-        The share of the pass, 0 to 1, for which the loop waits; with CUDA, for which the GPU is idle. The time before
-        the first batch is not counted.
+        The share of the pass, 0 to 1, for which the loop waits. With CUDA, the share for which the GPU is idle. The
+        time before the first batch is not counted.
     uncertainty : float
         The standard error of `waiting`; 1 if it is unknown.
     gpu_idle : float or None

@@ -38,8 +38,8 @@ WRITES_JPEGS = VECTORS in ("AVX2", "AVX-512")
 times as long as OpenCV."""
 
 TASK = np.dtype([*LOCATION.descr, *CROP.descr, ("out", np.int64)])
-"""An image and its crop: the fields of `LOCATION` and of `CROP`, and the address of the memory for the result. The result
-is (out_height, out_width, 3) uint8 levels, or as many numbers if levels are converted."""
+"""An image and its crop: the fields of `LOCATION` and of `CROP`, and the address of the memory for the result. The
+result is (out_height, out_width, 3) uint8 levels, or as many numbers if levels are converted."""
 
 
 class LevelConversion(NamedTuple):
