@@ -580,7 +580,7 @@ def valid_rows(
     Raises
     ------
     FileNotFoundError
-        If a class loses all of its samples, as in ImageFolder, unless `allow_empty`.
+        If a class loses all of its samples, unless `allow_empty` is true. ImageFolder raises the same error.
     """
     valid = np.array([number for number, (name, _) in enumerate(samples) if is_valid_file(name)], np.int64)
     labels = samples.labels

@@ -606,7 +606,7 @@ def _drawn(benchmark: Benchmark) -> Any:
 
 
 def _scale(axes: Any, benchmark: Benchmark) -> None:
-    """Let the axes begin at 0, and label each measured number of threads that has room before the next one."""
+    """Let the axes begin at 0, and label each measured number of threads whose label does not touch the next one."""
     counts = sorted({rate.threads for rate in benchmark.rates})
     apart = _SPACING * counts[-1]
     shown = [number for number, following in itertools.pairwise(counts) if number + apart <= following] + counts[-1:]

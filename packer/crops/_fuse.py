@@ -445,7 +445,7 @@ class Snapshot:
         self._numbers = [(value, value.tolist()) for value in numbers]
 
     def holds(self, transform: Any) -> bool:
-        """Tell whether a transform still has these steps and settings, because users can change steps in place."""
+        """Tell whether a transform still has these steps and settings; users can change steps in place."""
         return (
             list(leaves(transform)) == self._steps
             and [id(value) for settings in self._read for value in settings.values()] == self._ids
