@@ -55,7 +55,7 @@ _STATUSES = [
 
 
 def _print_version(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
-    """Print packer's version and the decoders on this machine: its own, or why it is missing, and the libraries."""
+    """Print packer's version, its own decoder or why this is missing, and the other decoders on this machine."""
     if asked:
         from packer._measuring.machine import libraries_on_request, libraries_that_decode
 
@@ -183,7 +183,7 @@ def _reopen_standard_streams() -> None:
 
 
 def _replace_unencodable_characters() -> None:
-    """Replace characters that the encoding of the terminal or of a file lacks, instead of failing."""
+    """Make output replace the characters that its encoding lacks, instead of raising an error."""
     codecs.register_error("packer", _encodable)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "backslashreplace"):
@@ -241,7 +241,8 @@ def _show_warning(  # noqa: PLR0917 - as Python calls it
 ) -> None:
     """Print packer's own warnings as one line, and other warnings as Python does.
 
-    `packer.errors.warn` attributes a warning to the nearest caller outside packer; on the command line this is click.
+    `packer.errors.warn` attributes a warning to the nearest caller outside packer. On the command line, this caller is
+    click.
     """
     if category.__module__.partition(".")[0] == "packer" or filename.startswith(_OWN_CODE):
         click.echo(f"packer: {_printable_lines(str(message))}", err=True)
@@ -290,7 +291,7 @@ def _handle_signals() -> None:
 
 
 class _SignalHandler:
-    """The handler of the signals that end a command. For `_SECONDS_TO_END` after one signal, others have no effect."""
+    """Handles the signals that end a command. For `_SECONDS_TO_END` after a signal, further signals have no effect."""
 
     def __init__(self) -> None:
         self._signals: list[int] = []

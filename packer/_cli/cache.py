@@ -93,7 +93,7 @@ def _directory(given: Path | None) -> str:
 
 
 def _kept(place: str, given: Path | None) -> list[CachedObject]:
-    """Return the objects in a cache; none if this is the default cache and it does not exist yet."""
+    """Return the objects in a cache; an empty list if the default cache does not exist yet."""
     from packer._storage.remote.cache import cached_objects
 
     return cached_objects(place) if given is not None or os.path.isdir(place) else []

@@ -1,8 +1,8 @@
 """The commands `convert`, in all its modes, and `scan`.
 
-A conversion makes one pack, one pack for each split, a pack in parts, or a pack at a URL, which is made on this machine
-and then uploaded. This process makes all parts, or a cluster makes them, or each task of a job array makes one part.
-`explaining` adds advice to errors, for all commands that write packs.
+A conversion makes one pack, one pack for each split, a pack in parts, or a pack at a URL. A pack at a URL is made on
+this machine and then uploaded. Parts are made by this process, by a cluster, or by a job array whose tasks make one
+part each. `explaining` adds advice to errors, for all commands that write packs.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def resumable() -> Iterator[None]:
-    """Extend the message of an interruption by the advice that the same command continues the work."""
+    """If the work is interrupted, add to the message that the same command continues it."""
     try:
         yield
     except (KeyboardInterrupt, Terminated) as error:
@@ -287,7 +287,7 @@ def _finished(partition: Partition, manifest: Manifest, seconds: float | None = 
 
 
 def convert_to_url(request: ConversionRequest, how: RunOptions, source: Source | None = None) -> int:
-    """Make a pack on this machine and upload it; return the exit status. `source` is passed if it is listed already."""
+    """Make a pack on this machine, upload it, and return the exit status. Pass `source` if it is already listed."""
     from packer._conversion.upload import UploadedConversion
 
     with resumable(), UploadedConversion(request, how.scratch) as conversion:
@@ -320,7 +320,7 @@ def _convert(
 
 
 def _say_new(conversion: UploadedConversion, said: int) -> int:
-    """Print the notes that follow the first `said` notes; return the number of all notes."""
+    """Print the notes after the first `said` notes; return the number of all notes."""
     for note in conversion.notes[said:]:
         click.echo(f"packer: {printable(note)}", err=True)
     return len(conversion.notes)
@@ -337,8 +337,8 @@ def convert_command(src: Path, dst: Path, **values: Any) -> int:
     """Convert images to a pack.
 
     SRC is an image folder (a directory per class, as for torchvision), a pack, or files of another tool: WebDataset,
-    TFRecord, Parquet, LMDB, zip and others (docs/containers.md). DST ends in .lmdb, .h5 or .pth, or, for other tools,
-    in .wds, .tfrecord, .rec, .mds, .caffe, .n5 or .parquet. SRC and DST may be URLs. To continue after an
+    TFRecord, Parquet, LMDB, zip and others (docs/containers.md). DST ends in .lmdb, .h5 or .pth. For other tools, DST
+    ends in .wds, .tfrecord, .rec, .mds, .caffe, .n5 or .parquet. SRC and DST may be URLs. To continue after an
     interruption, run the same command again.
 
     \b
@@ -455,7 +455,7 @@ def _targets(src: Path, dst: Path, splits: tuple[str, ...]) -> list[tuple[Path, 
 
 
 def _require_one_class_map(splits: list[Path]) -> None:
-    """Raise SourceError if a split has a class that the first split lacks; all splits use the ids of the first."""
+    """Raise SourceError if a split has a class that the first split, whose ids all splits use, does not have."""
     from packer._sources.base import some
     from packer._sources.imagefolder import class_directories
 
@@ -473,7 +473,7 @@ def _require_one_class_map(splits: list[Path]) -> None:
 
 
 def _report(report: Path | None, root: Path) -> Path | None:
-    """Return the path of a split's report; like the path of the split's pack, it contains the split's name."""
+    """Return the path of a split's report. It contains the split's name, like the path of the split's pack."""
     return None if report is None else report.with_name(f"{report.stem}-{root.name}{report.suffix}")
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     "--plot",
     type=UserPath(),
     metavar="FILE",
-    help="Also draw histograms of sizes and labels, and write them to FILE.svg, or with matplotlib to FILE.png.",
+    help="Also draw histograms of sizes and labels, and write them to FILE.svg or FILE.png (which needs matplotlib).",
 )
 @reading_options
 @progress_options(quiet=None)
@@ -180,7 +180,7 @@ def _digest(pack: Path, workers: int | None, *, quiet: bool) -> str:
 
 @contextlib.contextmanager
 def _telling_damage(pack: Path) -> Iterator[None]:
-    """If a pack is too damaged to be opened, add to the error that it cannot be repaired."""
+    """If a pack is too damaged to be opened, add to the error that the pack cannot be repaired."""
     try:
         yield
     except CorruptPackError as error:
@@ -195,7 +195,7 @@ def _telling_damage(pack: Path) -> Iterator[None]:
 
 
 def _claims_to_be_a_pack(path: Path) -> bool:
-    """Tell whether `path` has the suffix or the content of a pack, and is no file of another tool."""
+    """Tell whether `path` has the suffix or the content of a pack, and is not a file of another tool."""
     from packer._containers import find_container
     from packer._conversion.request import looks_like_pack
     from packer._formats import FORMATS
@@ -218,9 +218,9 @@ def _claims_to_be_a_pack(path: Path) -> bool:
 def view_command(packs: tuple[Path, ...], port: int | None, no_browser: bool, html: Path | None, quiet: bool) -> None:
     """Show the images of a pack in the browser.
 
-    The page shows images, classes, fields, crops, histograms and duplicates. PACK is a pack, an index, an image folder or
-    a file of another tool; several of them are shown as one pack. The page can be opened only on this machine, and only
-    with the address that is printed. Ctrl-C stops the server.
+    The page shows images, classes, fields, crops, histograms and duplicates. PACK is a pack, an index, an image folder
+    or a file of another tool. Several PACKs are shown as one pack. The page can be opened only on this machine, and
+    only with the address that is printed. Ctrl-C stops the server.
 
     \b
       packer view train.lmdb

@@ -91,7 +91,7 @@ def bench_command(  # noqa: PLR0917
 
     A pack is read by torch's DataLoader, by packer's Loader with threads and with processes, and by the decoder alone
     (the upper limit). An image folder is read by torchvision's ImageFolder and by packer's Loader. A pack at a URL is
-    downloaded as in a first epoch, in blocks and in random order, and then read from the cache.
+    downloaded as in a first epoch, once in blocks and once in random order, and then read from the cache.
 
     \b
       packer bench imagenet/train train.lmdb
@@ -252,9 +252,9 @@ def estimate_command(
 ) -> None:
     """Predict the size of a pack and the time of its conversion.
 
-    Converts some images of every size into a temporary directory next to DST, and so measures the disk that will hold
-    DST. Takes the options of `packer convert`, also estimates other options for comparison, and prints the command that
-    makes the pack.
+    Converts some images of every size into a temporary directory next to DST, so that the speed of DST's disk is
+    measured, too. Takes the options of `packer convert`. Also estimates other options for comparison, and prints the
+    command that makes the pack.
 
     \b
       packer estimate imagenet/train

@@ -1,6 +1,6 @@
 """Adds options to commands: generates them from `packer._conversion.options`, and checks the types of their values.
 
-The help groups options into panels by subject, and commands into panels by task, each command with a one-line summary.
+The help groups options into panels by subject, and commands into panels by task. Each command has a one-line summary.
 click prints the text. A library for panels would replace two methods; docs/architecture.md compares such libraries.
 
 Commands that read packs share the options for packs at URLs.
@@ -113,7 +113,7 @@ class PanelGroup(click.Group):
     Attributes
     ----------
     panels : dict of str to list of str
-        For the title of each panel, the names of its commands, in the order of the help.
+        The titles of the panels, each with the names of its commands, in the order of the help.
     """
 
     command_class = PanelCommand
@@ -157,7 +157,7 @@ class PanelGroup(click.Group):
 
 
 def did_you_mean(word: str, known: Iterable[str] | None) -> str:
-    """Return the end of a message that proposes similar words; empty if there are none."""
+    """Return the end of a message, which proposes similar words; empty if there are none."""
     from difflib import get_close_matches
 
     bare = {one.lstrip("-"): one for one in known or ()}  # words are not similar because both begin with dashes
@@ -168,8 +168,8 @@ def did_you_mean(word: str, known: Iterable[str] | None) -> str:
 class UserPath(click.Path):
     """A path. ``~`` is the user's home: shells do not expand it in ``--report=~/FILE``.
 
-    The library checks whether the path can be read or written. An empty path, which would be the current directory, is
-    refused.
+    The rest of packer checks whether the path can be read or written. An empty path, which would mean the current
+    directory, is refused.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -231,7 +231,7 @@ class Count(click.ParamType):  # type: ignore[type-arg]  # no generic before cli
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # no generic before click 8.4
-    """A duration: a finite number above 0, so neither ``inf`` nor ``nan``."""
+    """A duration in seconds: a finite number above 0; ``inf`` and ``nan`` are refused."""
 
     name = "seconds"
 
@@ -366,7 +366,7 @@ def conversion_options(*, tasks: bool = True, without: Collection[str] = ()) -> 
     Parameters
     ----------
     tasks : bool
-        Whether to add the options that choose the splits and parts to make, and where they are made.
+        Whether to add the options that choose the splits and parts to make, and the machines that make them.
     without : collection of str
         The names of options to leave out.
     """

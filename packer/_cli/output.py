@@ -3,10 +3,10 @@
 On a terminal a bar shows progress; in a log, lines show it. For other programs, ``--json-progress`` writes JSON objects
 with these keys, which docs/clusters.md explains:
 
-``what``, ``phase``         the pack or directory, and the step; null for the command's own step
+``what``, ``phase``         the pack or directory, and the step; the step of the main work is null
 ``done``, ``total``         in ``unit``; null if unknown
 ``unit``                    ``"images"``, ``"bytes"`` or ``"files"``; ``"seconds"`` for work with a fixed duration
-``rate``, ``seconds_left``  of this run; the rate is in units per second; null if unknown
+``rate``, ``seconds_left``  units per second, and the time left, in this run; null if unknown
 ``seconds``                 since the phase began
 ``bytes``                   read in this run
 ``skipped``                 images that were left out
@@ -46,7 +46,7 @@ DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Interrupted(BaseException):
-    """SIGINT arrived. Raised with a message; click's own exception for SIGINT has none."""
+    """SIGINT arrived. This exception has a message; click's own exception for SIGINT has none."""
 
 
 class Terminated(BaseException):
@@ -70,7 +70,7 @@ json_option = panel_option("--json", "as_json", is_flag=True, help="Print the re
 
 
 def progress_options(quiet: str | None = "Print errors only.") -> Callable[[_F], _F]:
-    """Return a decorator that adds ``--json-progress``, and ``--quiet`` with the help `quiet`, unless this is None."""
+    """Return a decorator that adds ``--json-progress`` and, unless `quiet` is None, ``--quiet`` with this help text."""
 
     def added(command: _F) -> _F:
         command = panel_option(
@@ -120,7 +120,7 @@ class _Progress:
 
     @property
     def is_ending(self) -> bool:
-        """Whether all images are done and the phase goes on: it completes files, or waits for the disk."""
+        """Whether all images are done but the phase continues, because it completes files or waits for the disk."""
         return (
             self.unit != "seconds" and self.total is not None and self.done is not None and self.done >= self.total > 0
         )
@@ -144,7 +144,7 @@ class _Progress:
         return None if not rate or self.total is None or self.done is None else (self.total - self.done) / rate
 
     def extra(self) -> dict[str, str]:
-        """Return the notes to show in addition to counts and rate, by subject."""
+        """Return the texts to show in addition to counts and rate, by subject."""
         extra = {}
         if self.bytes > self.first_bytes:
             extra["MB/s"] = f"{(self.bytes - self.first_bytes) / 1e6 / self._elapsed:.0f}"
@@ -275,7 +275,7 @@ def _thousands(number: float) -> str:
 
 
 class ProgressDisplay:
-    """Shows the progress of a command, even while nothing happens; with `quiet`, only as JSON for programs.
+    """Shows the progress of a command, even while nothing changes; with `quiet`, only as JSON for programs.
 
     Parameters
     ----------
@@ -285,8 +285,8 @@ class ProgressDisplay:
     unit : str
         What is counted: images, bytes, files, or the seconds of work with a fixed duration.
     lines : bool
-        Whether to print lines even on a terminal, because another program writes to it, and its output would mix with a
-        bar.
+        Whether to print lines even on a terminal. Needed if another program writes to the terminal, because its output
+        would mix with a bar.
     """
 
     def __init__(self, what: str, *, quiet: bool = False, unit: str = "images", lines: bool = False) -> None:
@@ -311,7 +311,7 @@ class ProgressDisplay:
     ) -> None:
         """Show that `done` of `total` images, or of another unit, are done; `total` may be unknown.
 
-        `skipped` of them were left out; `read` bytes were read for them. `notes` are further values to show, by
+        `skipped` of these images were left out, and `read` bytes were read. `notes` are further values to show, by
         subject.
         """
         with self._lock:
@@ -323,7 +323,7 @@ class ProgressDisplay:
         self.update(now.done, now.total, read=now.bytes_read, skipped=now.skipped)
 
     def spend(self, passed: float, seconds: float, now: str) -> None:
-        """Show that `passed` of `seconds` have passed, and the current work, `now`."""
+        """Show that `passed` seconds of `seconds` have passed, and that the current work is `now`."""
         self.update(round(min(passed, seconds)), round(seconds), notes={"now": printable(now)})
 
     def __enter__(self) -> ProgressDisplay:

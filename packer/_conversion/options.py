@@ -1,9 +1,9 @@
 """The options of a conversion, each declared once.
 
-Each class declares the options of one step. Each of its dataclass fields is one option, with the name, type, default
-and help text. `packer._cli` generates its options from these classes; requests inherit from them and check the values.
-The signature and the docstring of `packer.convert` repeat the options, for editors and for `help`; a test compares both
-with these classes.
+Each class declares the options of one step. Each dataclass field is one option, with its name, type, default and help
+text. `packer._cli` generates the command-line options from these classes. The classes of requests inherit from them and
+check the values. The signature and the docstring of `packer.convert` repeat the options, for editors and for `help`. A
+test compares both with these classes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Option:
     common : bool
         Whether most users need the option: the help shows it before the other groups.
     taken_away : bool
-        Whether the option is True by default, so that the flag on the command line is ``--no-NAME``.
+        Whether the option is True by default, so that its flag on the command line is ``--no-NAME``.
     repeated : bool
         Whether the command line accepts the option several times, and functions accept a sequence.
     shows_default : bool
@@ -104,7 +104,7 @@ def _flag(group: str, help: str, **more: Any) -> Any:
 
 
 def _several(group: str, metavar: str, help: str, kind: str = "text", **more: Any) -> Any:
-    """Declare an option for several texts or paths; on the command line it is repeated."""
+    """Declare an option for several texts or paths; on the command line, users repeat the option."""
     return _option(kind, group, help, (), metavar=metavar, repeated=True, **more)
 
 
@@ -157,7 +157,7 @@ def require_choices(options: Any, kind: type) -> None:
 def values_of(
     kind: type, arguments: Mapping[str, Any], path: Callable[[str | os.PathLike[str]], Path] = user_path
 ) -> dict[str, Any]:
-    """Select, from the arguments of a function, the options that `kind` declares; convert paths to `Path`.
+    """Return those arguments of a function that are options declared by `kind`, with paths converted to `Path`.
 
     Parameters
     ----------
@@ -228,7 +228,7 @@ class SourceOptions:
     )
     strict: bool = _flag(
         "errors",
-        "Stop before the first image is converted if images, labels or fields would be left out, if images have no label, or if class ids would change, unless another option allows it.",
+        "Before the first image is converted, stop if images, labels or fields would be left out, images have no label, or class ids would change. Losses that another option allows do not count.",
         recorded="",
     )
     no_classes: bool = _flag(
@@ -238,12 +238,12 @@ class SourceOptions:
     fields: Sequence[str] | Mapping[str, str] = _several(
         "fields",
         "NAME[:KIND]=TEMPLATE",
-        "For each image, store another file as a field, such as mask=../masks/{stem}.png. TEMPLATE is a path relative to SRC, with the placeholders {path} {dir} {name} {stem} {class}. KIND: image, mask, text, json, array, bytes.  [default KIND: decided by NAME and the suffix]",
+        "For each image, store another file as a field, such as mask=../masks/{stem}.png. TEMPLATE is a path relative to SRC, with the placeholders {path} {dir} {name} {stem} {class}. KIND is image, mask, text, json, array or bytes.  [default KIND: decided by NAME and the suffix]",
     )
     columns: Sequence[str] | Mapping[str, str] = _several(
         "fields",
         "NAME[=COLUMN]:KIND",
-        "Store a column of --labels as a field, such as caption:text, age:float32, split:class, tags:labels or box:boxes; mask=mask_path:mask stores the column mask_path as the field mask. KIND may also be keypoints, json or array:float32.",
+        "Store a column of --labels as a field, such as caption:text, age:float32, split:class, tags:labels or box:boxes. With mask=mask_path:mask, the column mask_path becomes the field mask. KIND may also be keypoints, json or array:float32.",
     )
     on_missing: str | None = _option(
         "choice",
@@ -255,7 +255,7 @@ class SourceOptions:
     keys: Sequence[str] | Mapping[str, str] = _several(
         "fields",
         "NAME[:KIND]=KEY",
-        "For files of other tools: the key of the image, the label, the name or a field, such as image=image/encoded, label=cls, label=json:category (the member `category` of a JSON file in a tar), label=directory (the directory of the image in a tar) or caption:text=txt.  [default: the usual keys of the format]",
+        "For files of other tools: the key of the image, the label, the name or a field, such as image=image/encoded, label=cls or caption:text=txt. In a tar, label=json:category takes the label from the member `category` of a JSON file, and label=directory from the directory of the image.  [default: the usual keys of the format]",
     )
     no_metadata: bool = _flag(
         "fields", "Ignore metadata.csv, metadata.jsonl, metadata.parquet and dataset.json in SRC."
@@ -331,7 +331,7 @@ class ImageOptions:
     resize_mode: str | None = _option(
         "choice",
         "image",
-        "The side that --resize N sets to N pixels. short: the shorter side; long: the longer side; exact: both sides; crop: the shorter side, and then the centre square is cut out; pad: the longer side, and then black borders make the image square.",
+        "Which side --resize N sets to N pixels. short: the shorter side; long: the longer side; exact: both sides; crop: the shorter side, and then the centre square is cut out; pad: the longer side, and then black borders make the image square.",
         choices=RESIZE_MODES,
         assumed=RESIZE_MODES[0],
     )
@@ -346,7 +346,7 @@ class ImageOptions:
     codec: str | None = _option(
         "choice",
         "image",
-        "How images are stored. keep: the bytes of the files, unchanged; raw: uint8 RGB pixels; jpeg, png, webp, bmp: encoded as this type, unless the file already has it and needs no resizing.  [default: keep; jpeg with --resize]",
+        "How images are stored. keep: the bytes of the files, unchanged; raw: uint8 RGB pixels; jpeg, png, webp, bmp: encoded as this type; files that already have the type and need no resizing stay unchanged.  [default: keep; jpeg with --resize]",
         choices=tuple(CODECS),
     )
     recode: bool = _flag(
@@ -367,9 +367,11 @@ class ImageOptions:
     tiles: bool | None = _option(
         "switch",
         "image",
-        "Store JPEGs in tiles, so that a crop is decoded without the rest of the image. With --codec keep, JPEGs are rewritten without loss: other bytes, same pixels. With --no-tiles, images are encoded without tiles, and JPEGs that need no encoding stay unchanged.  [default: tiles for encoded images only]",
+        "Store JPEGs in tiles, so that a crop is decoded without the rest of the image. With --codec keep, JPEGs are rewritten without loss: the bytes change, the pixels do not. With --no-tiles, images are encoded without tiles, and JPEGs that need no encoding stay unchanged.  [default: tiles for encoded images only]",
     )
-    exif: str = _exif("Whether to rotate images according to their EXIF orientation. ImageFolder ignores it.")
+    exif: str = _exif(
+        "Whether to rotate images according to their EXIF orientation. ImageFolder ignores the orientation."
+    )
     audit: str = _option(
         "choice",
         "errors",
@@ -433,7 +435,7 @@ class RunOptions:
     splits: tuple[str, ...] = _several(
         "source",
         "NAME",
-        "Convert this split, or with `all` every split, to packs with the same class ids.",
+        "Convert this split; `all` converts every split. Each split becomes a pack, and all packs have the same class ids.",
         common=True,
     )
     part: int | None = _option(
@@ -446,7 +448,7 @@ class RunOptions:
     cluster: str | None = _option(
         "text",
         "run",
-        "Make the --parts on a Dask cluster: tcp://HOST:PORT, file:SCHEDULER.json, local:N, or slurm, pbs, lsf or sge, as configured for dask-jobqueue (for example in scripts/slurm/jobqueue.yaml).",
+        "Make the --parts on a Dask cluster. WHERE is tcp://HOST:PORT, file:SCHEDULER.json, local:N, slurm, pbs, lsf or sge. The last four use the configuration of dask-jobqueue (for example scripts/slurm/jobqueue.yaml).",
         metavar="WHERE",
     )
     jobs: int | None = _option(
@@ -473,7 +475,7 @@ class IndexOptions:
         taken_away=True,
     )
     exif: str = _exif(
-        "Whether to rotate images according to their EXIF orientation when they are read. ImageFolder ignores it."
+        "Whether to rotate images according to their EXIF orientation when they are read. ImageFolder ignores the orientation."
     )
     on_error: str = _on_error()
     overwrite: bool = _flag("errors", "Replace OUT.index.", common=True)
