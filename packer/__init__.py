@@ -1,6 +1,6 @@
 """packer stores a directory of images in one pack, and reads the images as fast as they can be decoded.
 
-The modules of the names below are imported when a name is first used, so ``import packer`` takes almost no time.
+A module is imported when one of its names below is first used. So ``import packer`` takes almost no time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The account of a source: what became of every file, row, member, key and column that was seen in the source.
 
-The code that lists images fills the account. Commands print its lines, the manifest stores it, and ``--strict`` makes
-its losses an error. Files of other types than images are counted by `packer._sources.base.OtherFiles` instead, because
-there can be millions.
+The code that lists images fills the account. Commands print the account's lines, and the manifest stores the account.
+With ``--strict``, losses in the account are an error. Files of other types than images are counted by
+`packer._sources.base.OtherFiles` instead, because there can be millions.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class AccountItem:
     Attributes
     ----------
     fate : str
-        `LEFT_OUT`, `UNLABELED`, `RENUMBERED`, `TAKEN` or `NOT_LOOKED_AT`.
+        The outcome: `LEFT_OUT`, `UNLABELED`, `RENUMBERED`, `TAKEN` or `NOT_LOOKED_AT`.
     what : str
         The kind of the things, in the singular: ``image``, ``row``, ``column``, ``member``, ``key``, ``dataset``,
         ``class``.
@@ -108,8 +108,8 @@ class Account:
     Attributes
     ----------
     candidates : list of LabelCandidate
-        Things that look like labels, in a source in which no labels were found. `require_labels` raises an error about
-        them. The manifest does not store them.
+        Parts that look like labels, in a source in which no labels were found. `require_labels` raises an error about
+        these parts. The manifest does not store them.
     """
 
     def __init__(self, items: Iterable[AccountItem] = ()) -> None:
@@ -180,11 +180,11 @@ class Account:
         self.add(RENUMBERED, what, why, names, **more)
 
     def taken(self, what: str, why: str, names: Iterable[str] = (), **more: Any) -> None:
-        """Add columns, keys or members that are used, and state the use as the reason; see `add`."""
+        """Add columns, keys or members that are used; `why` tells what they are used for. See `add`."""
         self.add(TAKEN, what, why, names, **more)
 
     def not_looked_at(self, what: str, why: str, names: Iterable[str] = (), **more: Any) -> None:
-        """Add things that were not examined, which is no loss; see `add`."""
+        """Add things that were not examined; this is not a loss. See `add`."""
         self.add(NOT_LOOKED_AT, what, why, names, **more)
 
     def looks_like_labels(self, what: str, name: str, option: str, why: str = "") -> None:
@@ -206,7 +206,7 @@ class Account:
         return sum(item.count for item in self._items.values() if item.fate == fate)
 
     def losses(self) -> list[AccountItem]:
-        """Return the items that were left out, unlabeled or renumbered although no option of the user says so."""
+        """Return the items that were left out, unlabeled or renumbered, and that no option of the user allows."""
         return [item for item in self if item.is_loss]
 
     def require_no_losses(self, source: str) -> None:
@@ -241,7 +241,7 @@ class Account:
         )
 
     def report(self) -> Iterator[Mapping[str, Any]]:
-        """Yield the entries of a report: for each item, one per stored name, and one that counts the other things."""
+        """Yield the entries of a report: for each item, one entry per stored name, and one that counts the others."""
         for item in self:
             if item.fate == NOT_LOOKED_AT:
                 continue  # `OtherFiles` reports these files
@@ -288,7 +288,7 @@ class Account:
 
 
 def _storable(name: str) -> str:
-    """Return a name that a manifest can store: in JSON, an escape can stand for half of a character."""
+    """Return a name that a manifest can store: lone surrogates, which JSON allows in a name, are escaped."""
     try:
         encode_name(name)
     except UnicodeEncodeError:
@@ -299,8 +299,8 @@ def _storable(name: str) -> str:
 class BadSamples:
     """Collects the unusable samples that are found while a source or a container is listed.
 
-    Code that finds such a sample calls `add` and continues with the next sample. The collected samples become the
-    source's `doubts`, and then the manifest's `skipped`; the account does not list them again.
+    Code that finds such a sample calls `add` and continues with the next sample. The collected samples are stored in
+    the source's `doubts`, and later in the manifest's `skipped`. The account does not list them again.
 
     Parameters
     ----------
@@ -318,7 +318,7 @@ class BadSamples:
         self.found: list[dict[str, str]] = []
 
     def add(self, name: str, error: SourceError) -> dict[str, str]:
-        """Leave a sample out and record it; without `skip`, raise `error` with a hint at the option that does this.
+        """Leave a sample out and record it. Without `skip`, raise `error` with a hint at the option that allows this.
 
         Parameters
         ----------
@@ -336,7 +336,7 @@ class BadSamples:
         return self.found[-1]
 
     def usable(self, names: Mapping[str, str], read: Callable[[str], _T], where: str) -> dict[str, _T]:
-        """Call `read` for each sample; return the results, such as annotations, and record samples with an error.
+        """Return the result of `read` for each sample, such as annotations; record the samples for which it fails.
 
         Parameters
         ----------
@@ -345,7 +345,7 @@ class BadSamples:
         read : callable
             Returns the values of a sample; raises SourceError if they cannot be used.
         where : str
-            The name by which messages call the source.
+            The name of the source in messages.
 
         Raises
         ------
@@ -363,7 +363,7 @@ class BadSamples:
         return values
 
     def require_skip(self, error: SourceError) -> None:
-        """Without `skip`, raise `error` with a hint at the option that leaves such samples out; with it, do nothing.
+        """Raise `error`, with a hint at the option that leaves such samples out, unless `skip` is set.
 
         Call this for an error about many samples, before `add` is called for each of them.
         """

@@ -19,8 +19,8 @@ class Codec:
         The name of the codec in the manifest and in ``--codec``.
     suffixes : tuple of str
         The suffixes of image files with this encoding, in lower case. If the name of a sample has none of these
-        suffixes, `packer.export` gives the exported file the first one. If empty, exported files keep the names of the
-        samples.
+        suffixes, `packer.export` adds the first one to the file's name. If `suffixes` is empty, exported files have the
+        names of the samples.
     lossy : bool
         Whether encoding changes pixels, so that the codec has a quality setting.
     """

@@ -22,7 +22,7 @@ from packer._table import Labels, blocks, column_types, encode_name
 from packer.errors import CorruptPackError, PackError, UnsupportedVersionError, printable
 
 SCHEMA = 2
-"""The newest version of the manifest and the table. All are read; a pack is written in the oldest that suffices."""
+"""The newest version of the manifest and the table. packer reads all versions, and writes the oldest that suffices."""
 
 TILED = "tiled"
 """The name under which `findings` counts samples that are tiled JPEGs."""
@@ -110,7 +110,7 @@ class Manifest:
 
     @staticmethod
     def is_recognisable(text: bytes) -> bool:
-        """Tell whether a text, which may be damaged, begins like every manifest, or ends with a checksum like one."""
+        """Tell whether a text, which may be damaged, has the beginning or the final checksum of a manifest."""
         return _BEGINNING.match(text) is not None or _SEALED.fullmatch(text[-_SEAL_LENGTH:]) is not None
 
     @classmethod
@@ -161,9 +161,9 @@ class Manifest:
     def united(cls, manifests: Sequence[Manifest]) -> Manifest:
         """Return the manifest of a pack that consists of several packs, one after the other.
 
-        `about` has the entries of all packs, without repetition. Settings that differ are left out, except ``tiles``,
-        which is true if any pack may contain tiled JPEGs; `source`, `columns` and `layout` are empty; `classes`,
-        `label_type` and `fields` come from the first pack.
+        `about` has the entries of all packs, without repetition. Settings that differ are left out. The exception is
+        ``tiles``, which is true if any pack may contain tiled JPEGs. `source`, `columns` and `layout` are empty.
+        `classes`, `label_type` and `fields` come from the first pack.
         """
         first = manifests[0]
         same = [name for name, value in first.settings.items() if all(m.settings.get(name) == value for m in manifests)]
@@ -226,7 +226,7 @@ class Manifest:
         return f"label {label} is not {what}"
 
     def identity(self) -> str:
-        """Return a digest that identifies this pack: that of the manifest, which contains checksums of the table."""
+        """Return a digest of the manifest. It identifies this pack, because the manifest has checksums of the table."""
         return str(self.__dict__.get("_identity") or _digest(self.to_json()))
 
     def _require_types(self) -> None:

@@ -42,9 +42,9 @@ class _Bytes(Protocol):
 class Vector:
     """A vector in a file. A small vector is read at once, a larger one when it is first needed.
 
-    The elements are copied into memory and not memory-mapped, because access to a mapping of a file that has been cut
-    short kills the process, and because a mapping shows later writes to the file. Forks share the memory, whichever of
-    the processes reads the vector, so all workers of a DataLoader together need no more memory than one worker.
+    The elements are copied into memory and not memory-mapped. Access to a mapping of a file that has been cut short
+    kills the process, and a mapping shows later writes to the file. Forked processes share the memory, whichever of
+    them reads the vector. So all workers of a DataLoader together need no more memory than one worker.
 
     Vectors of very large tables are not held in memory. For such a vector, `array` checks the file and returns a
     mapping, which must be used at once and never be returned to users. All other methods read from the file each time.
@@ -63,8 +63,8 @@ class Vector:
     Attributes
     ----------
     checksum : int, optional
-        The CRC-32C of the vector. It is compared if the file has changed since it was opened, because `cp` may have
-        overwritten the file with another pack, whose rows must not be mistaken for the rows of this pack.
+        The CRC-32C of the vector. It is compared if the file has changed since it was opened. `cp` may have overwritten
+        the file with another pack, whose rows must not be mistaken for the rows of this pack.
 
     Raises
     ------
@@ -98,7 +98,7 @@ class Vector:
         return self._part(start, stop) if step == 1 else self.array()[which].copy()
 
     def array(self) -> npt.NDArray[Any]:
-        """Return the whole vector, read-only. If it is not held in memory, this is a mapping, to be used at once."""
+        """Return the whole vector, read-only. If it is not held in memory, this is a mapping for use at once."""
         if not self.held:
             self._file.require_whole()
             self._require_same(self._file)
@@ -317,7 +317,7 @@ class Names(Sequence[str]):
                 start = end
 
     def _around(self, start: int, ends: npt.NDArray[np.int64]) -> tuple[int, memoryview]:
-        """Return the offset of a part of the blob, and the part, which contains the names from `start` to `ends`."""
+        """Return the offset and the bytes of a part of the blob that contains the names from `start` to `ends`."""
         if not isinstance(self._blob, Vector):
             return 0, self._blob.data
         begin, end = max(0, min(start, int(ends.min()))), min(len(self._blob), int(ends.max()))
@@ -338,12 +338,12 @@ class Names(Sequence[str]):
 
 
 def _furthest(ends: npt.NDArray[np.int64], size: int) -> int:
-    """Return the largest of those ends that are not larger than `size`, because the last end may be damaged."""
+    """Return the largest end that is not larger than `size`; the last end may be damaged, and larger."""
     return int(ends.max(initial=0, where=(ends >= 0) & (ends <= size)))
 
 
 def cut_name(blob: npt.NDArray[np.uint8] | Vector, start: int, end: int) -> bytes | None:
-    """Return the bytes of the name from `start` to `end` in the blob; None if that cannot be a name."""
+    """Return the bytes of the name from `start` to `end` in the blob; None if this range cannot be a name."""
     return blob[start:end].tobytes() if 0 <= start <= end <= min(len(blob), start + LONGEST_NAME) else None
 
 
@@ -423,7 +423,7 @@ Labels of the type ``float`` are float64, and fields have more columns: see `col
 
 
 def column_types(label_type: str, fields: Iterable[Field] = (), *, apart: bool = False) -> dict[str, str]:
-    """Return the columns, with their dtypes, of the table of a pack with this type of labels and these fields.
+    """Return the table's columns with their dtypes, for a pack with this type of labels and these fields.
 
     If the blobs of fields are stored `apart` from the images, each field with blobs also has a column of offsets.
     """
@@ -539,7 +539,7 @@ def are_pixels(size: npt.ArrayLike, height: npt.ArrayLike, width: npt.ArrayLike)
 
 
 class Row(NamedTuple):
-    """The row of one sample, as plain Python numbers: `number` is its index, the others are its columns in `Table`.
+    """The row of one sample, as plain Python numbers: its index, `number`, and its values in the columns of `Table`.
 
     `name` is bytes; None if the start or the end of the name in the table is damaged.
     """
@@ -705,7 +705,7 @@ class Table:
         return Names(self.stored("names"), self.stored("name_end"), path)
 
     def overlapping(self) -> Iterator[int]:
-        """Yield the rows whose data overlap the data of another row before it in the file; an intact pack has none.
+        """Yield each row whose data overlap the data of a row that is earlier in the file; an intact pack has none.
 
         If rows are not in the order of their data, this needs 8 bytes of memory for each row.
         """

@@ -164,7 +164,7 @@ def speak_as_command_line() -> None:
 
 
 _BETWEEN = ("packer", "torch", "multiprocessing", "concurrent", "threading")
-"""Packages whose frames are skipped when the line of the user's code is searched for a warning."""
+"""A warning names a line of the user's code. The search for this line skips frames of these packages."""
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:

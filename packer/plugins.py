@@ -120,7 +120,7 @@ class PluginDescriptor:
     """
 
     what: ClassVar[str]
-    """The noun by which messages call these descriptors, such as ``container``."""
+    """The noun for these descriptors in messages, such as ``container``."""
 
     name: str
     suffixes: tuple[str, ...]
@@ -152,9 +152,10 @@ class PluginDescriptor:
 class ContainerDescriptor(PluginDescriptor):
     """Describes how a container is recognised before its module is imported.
 
-    If the name of a file has one of the suffixes or matches `names`, or if the file's first bytes match `magic`, the
-    class is imported, and its method `recognise_file` decides. If the name of a directory's entry has one of the
-    suffixes or matches `names`, or if a subdirectory contains a file in `below`, `recognise_directory` decides.
+    A file may belong to the container if its name has one of the suffixes or matches `names`, or if its first bytes
+    match `magic`. A directory may belong to it if the name of an entry has one of the suffixes or matches `names`, or
+    if a subdirectory contains a file in `below`. Then the class is imported, and its method `recognise_file` or
+    `recognise_directory` decides.
 
     Attributes
     ----------
@@ -163,7 +164,8 @@ class ContainerDescriptor(PluginDescriptor):
     names : str
         A regular expression that matches the whole name of a file or a directory.
     below : tuple of str
-        Names of files that are searched in subdirectories, among the first 64 entries of a directory by name.
+        Names of files that are searched in the subdirectories of a directory. Only the directory's first 64 entries,
+        sorted by name, are examined.
     last : bool
         Whether the container is tried last, because it accepts files that no other container recognises.
     """
@@ -340,7 +342,7 @@ OWN_INDEX = ".packer.index/files.bin"
 
 _TAR_ENDS = (".tar", *(f".tar.{end}" for end in ("gz", "zst", "bz2", "xz", "lz4")), ".tgz", ".tzst", ".tbz2", ".txz")
 _LMDB = rb".{16}\xde\xc0\xef\xbe|.{24}\xde\xc0\xef\xbe|.{16}\xbe\xef\xc0\xde|.{12}(?:\xde\xc0\xef\xbe|\xbe\xef\xc0\xde)"
-"""The magic number of LMDB files, including files that packer refuses: of LMDB 1.0, 32 bits, or another byte order."""
+"""The magic number of LMDB files, also of those that packer refuses: of LMDB 1.0, 32 bits or another byte order."""
 
 
 def _lmdb(name: str, help: str, target: str, names: str = r"data\.mdb", *, last: bool = False) -> ContainerDescriptor:

@@ -44,7 +44,7 @@ NO_CLASS = ""
 
 @dataclass(frozen=True)
 class PackShare:
-    """Those of the requested samples that one pack contains.
+    """The part of the requested samples that one pack contains.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class Catalog:
 
     @property
     def title(self) -> str:
-        """The last parts of the paths that the user opened, which can be those of sources and not of their indexes."""
+        """The last parts of the paths that the user opened; for an indexed source, this is not the index's path."""
         return ", ".join(map(os.path.basename, self.paths))
 
     def require_tables(self) -> None:
@@ -185,7 +185,7 @@ class Catalog:
         return int(np.count_nonzero(self.labels == UNLABELED)) if self.label_type == "class" else 0
 
     def chosen(self, condition: str) -> npt.NDArray[np.bool_]:
-        """Return which samples meet a condition, as `ImageDataset.where` takes it; OptionError if it is invalid."""
+        """Return a mask of the samples that meet a condition of `ImageDataset.where`; OptionError if it is invalid."""
         parsed = Condition(condition)
         own, every = self.label_type == "class", self.labels
         labels = [every[self.begin(pack) : end] for pack, end in enumerate(self._ends.tolist())]
@@ -449,7 +449,8 @@ _MOST_REASONS = 1000
 class DamageLog:
     """A log of the damaged samples found so far; many threads can use it at once.
 
-    Its memory does not grow with the damage: it has one byte per sample, and a limited number of reasons.
+    The memory does not depend on the number of damaged samples: it is one byte per sample, and a limited number of
+    reasons.
 
     Parameters
     ----------

@@ -243,7 +243,7 @@ def _ranked(counts: dict[str, int]) -> list[tuple[str, int]]:
 
 
 def _columns(catalog: Catalog, name: str) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.bool_], Field | None]]:
-    """Yield, for each pack, the values of a numeric field, which values exist, and the field (None without values)."""
+    """Yield, for each pack: values of a numeric field, a mask of existing values, the field (None without values)."""
     for reader in catalog.readers:
         field = reader.fields.get(name)
         if field is None or field.is_blob:
@@ -275,7 +275,7 @@ def _column_equals(catalog: Catalog, name: str, value: str) -> npt.NDArray[np.bo
 
 
 def _keys(catalog: Catalog, order: str) -> npt.NDArray[Any]:
-    """Return a key for each sample by which `order` sorts."""
+    """Return the key of each sample by which `order` sorts."""
     if order in ("smallest", "largest"):
         keys = catalog.column("height").astype(np.int64) * catalog.column("width")
     else:
@@ -285,7 +285,7 @@ def _keys(catalog: Catalog, order: str) -> npt.NDArray[Any]:
 
 
 def _named(catalog: Catalog, text: str, mask: npt.NDArray[np.bool_] | None) -> tuple[Ints, bool]:
-    """Return those samples of a mask whose names contain a text, and whether the search was complete."""
+    """Return the samples in a mask whose names contain a text, and whether the search was complete."""
     needle = text.encode("utf-8", "surrogateescape").lower()
     found: list[Ints] = []
     count = 0
@@ -359,12 +359,12 @@ class Postings:
                 more = time.monotonic() < until
 
     def of(self, term: str) -> Ints:
-        """Return, of the samples read so far, the numbers of those that have a term, in ascending order."""
+        """Return the numbers of the samples that have a term, among those read so far, in ascending order."""
         with self._lock:
             return np.array(self._lists.get(term, ()), np.int64)
 
     def counts(self) -> dict[str, int]:
-        """Return, for each term, the number of samples read so far that have it."""
+        """Return, for each term, the number of samples with this term among those read so far."""
         with self._lock:
             return {term: len(indices) for term, indices in self._lists.items()}
 

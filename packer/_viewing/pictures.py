@@ -48,7 +48,7 @@ class Cut:
 
 
 class Pictures:
-    """Makes pictures of samples. Few threads do so at the same time, which limits the memory.
+    """Makes pictures of samples. To limit the memory, only few threads do this at the same time.
 
     Parameters
     ----------
@@ -212,7 +212,7 @@ def _levels(pixels: Numbers) -> npt.NDArray[np.uint8]:
 
 
 def _painted(segmentations: Sequence[Any], height: int, width: int, side: int) -> Ints:
-    """Return, for each pixel of a picture, which object covers it: the last one's number, counted from 1; 0 for none.
+    """Return, for each pixel of a picture, the number of the last object that covers it, counted from 1; 0 for none.
 
     No array of the image's full size is allocated. Values that are not run lengths for an image of this size are
     ignored.
@@ -317,7 +317,7 @@ class _Objects(NamedTuple):
 
 
 def _objects(fields: Mapping[str, Field], values: Mapping[str, Any]) -> dict[int, _Objects]:
-    """Return the classes of a sample's objects: for each number of ids, those of the first field with so many ids.
+    """Return the classes of a sample's objects: for each number of objects, the first field with so many class ids.
 
     A field of shapes has no classes of its own, so it takes those of a field with one id for each of its shapes.
     """

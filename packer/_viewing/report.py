@@ -33,8 +33,8 @@ Progress = Callable[[int, int], None]
 def write_report(catalog: Catalog, target: str | os.PathLike[str], *, progress: Progress | None = None) -> int:
     """Write a report: histograms, classes, pictures of each class, findings, duplicates, and damaged samples.
 
-    If the packs have at most 20,000 samples in all, every sample is read and decoded to find damaged ones; otherwise
-    only the samples that the page shows.
+    If the packs have at most 20,000 samples in all, every sample is read and decoded to find damaged ones. Otherwise
+    only the samples that the page shows are read.
 
     Parameters
     ----------

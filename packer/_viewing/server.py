@@ -246,7 +246,7 @@ class Endpoints:
         return _json(asdict(find_duplicates(self._catalog)))
 
     def _check(self, parameters: Parameters) -> Payload:
-        """Read and decode samples for a fraction of a second, from the parameter `start` on; without it, read none.
+        """Read and decode samples for a fraction of a second, from sample `start` on; without `start`, read none.
 
         Return the damaged samples and the findings known so far, and the number of samples read.
         """
@@ -407,7 +407,7 @@ class Server(ThreadingHTTPServer):
         return f"http://{_LOOPBACK}:{self.server_port}/{self._once}/"
 
     def opens(self, key: str, client: tuple[str, int]) -> bool:
-        """Tell whether a key opens the page. The right key does so only once, for a process of this user."""
+        """Tell whether a key opens the page. The right key opens it only once, for a process of this user."""
         with self._opening:
             if not _same(key, self._once) or not is_own(client, (_LOOPBACK, self.server_port)):
                 return False

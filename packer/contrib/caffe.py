@@ -15,8 +15,8 @@ The format writes the same files as convert_imageset:
 
 A key is the number of the sample in eight digits, ``_``, and its name, cut to fit LMDB's limit of 511 bytes. A Datum
 has the members that ``convert_imageset --encoded`` writes: the file's bytes, the label (an int32), and the flag for
-encoded data. A sample without a label is written with the label -1, because without a label it would have the label 0.
-A Datum has no fields, so packer's index stores the values of fields.
+encoded data. A sample without a label is written with the label -1, because Caffe reads a missing label as 0. A Datum
+has no fields, so packer's index stores the values of fields.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Datum:
 
 
 def is_annotated(first: bytes) -> bool:
-    """Tell by its first byte whether a message is SSD's: these begin with the datum, Caffe's with the channels."""
+    """Tell by its first byte whether a message is SSD's: SSD's begin with the datum, Caffe's with the channels."""
     return first[:1] == b"\x0a"
 
 
@@ -398,7 +398,7 @@ class CaffeWriter(ForeignWriter):
         self._images.close()
 
     def _put(self, name: bytes, label: int | float, size: int, data: Buffer | None = None) -> int:
-        """Reserve space for an image, and write the image if `data` are given; return its offset."""
+        """Reserve space for an image, and write the image if `data` is passed; return its offset."""
         if not -(1 << 31) <= label < 1 << 31:
             raise DestinationError(
                 f"{_shown(name)}: labels are int32 in Caffe, which cannot hold {label}. Choose another format."

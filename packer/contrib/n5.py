@@ -443,7 +443,7 @@ class N5Images(abc.ABC):
                 yield error
 
     def _ranges(self, start: int, stop: int) -> Iterable[tuple[int, int, int]]:
-        """Return, for each image, its index, and the offset and size of its bytes if other arrays list them; else 0."""
+        """Return the index, offset and size of each image; offset and size are 0 unless other arrays list them."""
         return ((number, 0, 0) for number in range(start, stop))
 
     @abc.abstractmethod
@@ -620,7 +620,7 @@ _NO_IMAGES = (
 
 
 class N5Group:
-    """The arrays below a directory. Each is opened when it is first used.
+    """The arrays below a directory. Each array is opened when it is first used.
 
     Attributes
     ----------
@@ -628,7 +628,7 @@ class N5Group:
     account : Account
         Records which arrays are used as labels, and which are left out.
     images : N5Images
-        These and the following attributes are set by `choose`.
+        The images of the group. `choose` sets this attribute and the following ones.
     labels : N5Array, optional
     image_names : (N5Array, N5Array), optional
         The bytes of all names, and the offset at which each name ends.

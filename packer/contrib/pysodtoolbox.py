@@ -31,8 +31,8 @@ _SHAPE = re.compile("([0-9]{1,6})_([0-9]{1,9})_([0-9]{1,9})")
 class PySODToolBox(LMDBContainer):
     """PySODToolBox's samples, in the order of the keys in ``meta_info.pkl``.
 
-    The name of a sample is its key with the suffix ``.png``, which replaces the suffix of the key, unless keys differ
-    only in their suffixes.
+    The name of a sample is its key, with ``.png`` in place of the key's suffix. If keys differ only in their suffixes,
+    ``.png`` is added to the whole key.
     """
 
     kind = "pysodtoolbox lmdb"
@@ -88,7 +88,7 @@ def _listed_beside(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
 
 
 def _shapes_of(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
-    """Return the keys in the ``meta_info.pkl`` next to a file, each with channels, height and width; or ValueError."""
+    """Return the keys in a file's ``meta_info.pkl``, each with its channels, height and width; or ValueError."""
     with PackFile(path.with_name(_SIDECAR)) as file:
         info = unpickled(file, 0, file.size, min(_MOST_OPCODES, file.size))
         keys, shapes = (_texts(info, name) for name in ("keys", "resolution"))

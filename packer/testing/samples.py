@@ -238,7 +238,7 @@ def assert_holds(reader: Reader, samples: Sequence[Sample]) -> None:
 
 
 def found_through(stored: Any) -> bytes | None:
-    """Return the bytes that C would read at a record of LOCATION; None if they are missing or the checksum differs."""
+    """Return the bytes that C would read for a LOCATION record; None if they are missing or the checksum differs."""
     file, position, size = (int(stored[column]) for column in ("file", "position", "size"))
     if file == NOWHERE:
         return None

@@ -1,4 +1,4 @@
-"""Tests for every pack (it is read unchanged, shared, and damage is detected), and more tests for packs on a disk."""
+"""Tests for every pack (reading it unchanged, sharing it, detecting damage), and more tests for packs on a disk."""
 
 from __future__ import annotations
 
@@ -566,7 +566,7 @@ class FilePackConformance(PackConformance):
             assert reader.value(index - 1, "mask") == samples[index - 1].fields[4]
 
     def files_to_read(self, path: Path) -> list[Path]:
-        """Return those files of a pack of which every byte is read when all samples are read."""
+        """Return the files of a pack whose every byte is read when all samples are read."""
         return files_of(path)
 
     def test_a_file_cut_short(self, path: Path, samples: list[Sample]) -> None:

@@ -242,7 +242,7 @@ class ForeignLayoutConformance(FileFormatConformance):
         self.require_same(whole, continued)
 
     def is_damaged(self, path: Path) -> bool:
-        """Tell whether `verify` would find damage, but in less time."""
+        """Tell whether `verify` would find damage; this takes less time than `verify`."""
         with self.open(path) as reader:
             if any(reader.check_structure()):
                 return True
