@@ -49,7 +49,7 @@ class AccountItem:
         The kind of the things, in the singular: ``image``, ``row``, ``column``, ``member``, ``key``, ``dataset``,
         ``class``.
     why : str
-        The reason, as the end of a line: ``the table does not name them``.
+        The reason, worded as the end of a printed line: ``the table does not name them``.
     count : int
     names : list of str
         The names of the first things, at most 2,000.
@@ -241,7 +241,7 @@ class Account:
         )
 
     def report(self) -> Iterator[Mapping[str, Any]]:
-        """Yield the entries of a report: for each item, one entry per stored name, and one that counts the others."""
+        """Yield the entries of a report: one per stored name, and one that counts the unnamed things of an item."""
         for item in self:
             if item.fate == NOT_LOOKED_AT:
                 continue  # `OtherFiles` reports these files
@@ -350,7 +350,7 @@ class BadSamples:
         Raises
         ------
         SourceError
-            If no sample can be used, or, without `skip`, if one cannot be used.
+            If no sample can be used; without `skip`, if any sample cannot be used.
         """
         values: dict[str, _T] = {}
         for key, name in names.items():

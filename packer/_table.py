@@ -98,7 +98,7 @@ class Vector:
         return self._part(start, stop) if step == 1 else self.array()[which].copy()
 
     def array(self) -> npt.NDArray[Any]:
-        """Return the whole vector, read-only. If it is not held in memory, this is a mapping for use at once."""
+        """Return the whole vector, read-only. A mapping is returned for use at once; see the docstring of the class."""
         if not self.held:
             self._file.require_whole()
             self._require_same(self._file)
@@ -495,7 +495,7 @@ def value_checksum(blob: Buffer, name: bytes) -> int:
 
 
 def field_columns(fields: Sequence[Field], values: Sequence[Stored], name: bytes) -> tuple[int | float, ...]:
-    """Return the row of a sample in the columns of the fields, in the order of `column_types`."""
+    """Return a sample's values for the table's columns of the fields, in the order of `column_types`."""
     row: list[int | float] = []
     for one, stored in zip(fields, values, strict=True):
         if KINDS[one.kind].has_null:
@@ -554,7 +554,7 @@ class Row(NamedTuple):
     name: bytes | None
 
     def matches(self, data: Buffer) -> bool:
-        """Tell whether the row's checksum is that of `data` with the row's label, height, width and name."""
+        """Tell whether the row's checksum fits `data` and the row's label, height, width and name."""
         return self.name is not None and checksum(data, self.label, self.height, self.width, self.name) == self.crc32c
 
 

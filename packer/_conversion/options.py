@@ -457,7 +457,7 @@ class RunOptions:
     scratch: Path | None = _option(
         "directory",
         "run",
-        "Build the pack or part in DIR, on the node's own disk, then copy or upload it to DST. Only with --part, with --cluster, or if DST is a URL.  [default for a URL: packer-UID in the system's temporary directory]",
+        "Build the pack or part in DIR, on the node's own disk, then copy or upload it to DST. Allowed only with --part, with --cluster, or if DST is a URL.  [default for a URL: packer-UID in the system's temporary directory]",
         metavar="DIR",
     )
     quiet: bool = False

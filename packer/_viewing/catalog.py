@@ -105,7 +105,7 @@ class Catalog:
 
     @property
     def title(self) -> str:
-        """The last parts of the paths that the user opened; for an indexed source, this is not the index's path."""
+        """The last parts of `paths`, the paths that the user opened, with commas between them."""
         return ", ".join(map(os.path.basename, self.paths))
 
     def require_tables(self) -> None:

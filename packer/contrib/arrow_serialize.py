@@ -131,7 +131,7 @@ class _Record:
         self._buffers: dict[int, list[tuple[int, int]]] = {}
 
     def value(self) -> Any:
-        """Return the serialized value; `serialize` wraps it in a list of one element, which is removed."""
+        """Return the serialized value, without the list of one element in which `serialize` wrapped it."""
         described = self._message(self._begin + _HEADER)
         if described.body:
             raise ValueError("a damaged value of pyarrow")

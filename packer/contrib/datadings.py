@@ -140,9 +140,9 @@ def _skip(file: ContainerFile, at: int) -> int:
 
 
 def _head(file: ContainerFile, at: int) -> tuple[Any, int]:
-    """Read the head of the value at `at`; return the value, or a Span with its length, and the offset where it ends.
+    """Return the value at offset `at`, or a Span with its size, and the offset at which the value ends.
 
-    For an array or a map, this is the offset of the first element.
+    Only the head of an array or a map is read: the returned offset is then that of the first element.
     """
     data = file.read(at, min(_HEAD, max(1, file.size - at)))
     code = data[0]
