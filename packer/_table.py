@@ -1,8 +1,8 @@
 """The table of a pack, with one row for each sample, and the class `Sample`. Only `Vector` does I/O.
 
-The table consists of one array for each column, and two arrays for the names, so that a pack of millions of samples
-never becomes millions of Python objects. A `Vector` is a column in a file. It is read when it is first needed, into
-memory that this process shares with its forks. `formats.md` specifies the columns.
+The table consists of one array for each column, and two arrays for the names. So a pack of millions of samples never
+becomes millions of Python objects. A `Vector` is a column in a file. It is read when it is first needed, into memory
+that this process shares with its forks. `formats.md` specifies the columns.
 """
 
 from __future__ import annotations
@@ -206,8 +206,8 @@ _MOST_TOGETHER = 1 << 26  # most bytes of names that are read at a time
 class Names(Sequence[str]):
     """An immutable sequence of strings, stored in two arrays.
 
-    Access to a name raises CorruptPackError, with the index of the name, if the name is not inside of the blob or is
-    longer than `LONGEST_NAME`.
+    If a name is not inside of the blob, or is longer than `LONGEST_NAME`, access to it raises CorruptPackError with the
+    name's index.
 
     Parameters
     ----------

@@ -35,8 +35,9 @@ def cache_commands() -> None:
 def info_command(directory: Path | None, as_json: bool) -> None:
     """List the cached objects with version, cached percentage and last use.
 
-    The default DIR is $PACKER_CACHE_DIR, or ~/.cache/packer. $PACKER_CACHE_SIZE limits the size of the cache; by default
-    the limit is half of the space that would be free without the cache. In Python, cache_size= sets another limit.
+    The default DIR is $PACKER_CACHE_DIR, or ~/.cache/packer. $PACKER_CACHE_SIZE limits the size of the cache. By
+    default the limit is half of the space that would be free without the cache. In Python, cache_size= sets another
+    limit.
     """
     from packer._storage.remote.cache import default_limit
     from packer._storage.remote.urls import RemoteSettings
@@ -137,7 +138,7 @@ def stage_command(pack: Path, directory: Path, quiet: bool) -> None:
 
     Prints the path of the copy. A dataset that is opened with stage=DIRECTORY reads the copy. DIRECTORY is created if its
     parent exists. If other users can write to DIRECTORY, for example to /dev/shm, the copy goes to the subdirectory
-    packer-UID, where UID is your user ID; only you can write to it. `packer unstage` deletes the copy.
+    packer-UID, where UID is your user ID. Only you can write to this subdirectory. `packer unstage` deletes the copy.
 
     \b
       packer stage /nfs/train.lmdb /scratch

@@ -182,8 +182,8 @@ def export_command(pack: Path, directory: Path, quiet: bool) -> None:
     \b
       packer export train.lmdb photos
 
-    The file labels.csv has names and classes exactly as stored. Spreadsheets may execute cells that begin with =, +, - or
-    @: if the pack comes from an untrusted source, import the columns of labels.csv as text.
+    The file labels.csv has names and classes exactly as stored. Spreadsheets may execute cells that begin with =, +, -
+    or @. If the pack comes from an untrusted source, import the columns of labels.csv as text.
     """
     from packer._formats import open_pack
     from packer._manifest import TILED

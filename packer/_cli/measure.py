@@ -80,7 +80,7 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # no generic before cl
     "--plot",
     type=UserPath(),
     metavar="FILE",
-    help="Plot images per second against the number of threads, and write the plot to FILE.png or FILE.svg, or to both if FILE has no suffix.",
+    help="Plot images per second against the number of threads, and write the plot to FILE.png or FILE.svg. If FILE has no suffix, both are written.",
 )
 @json_option
 @progress_options("Do not show progress.")

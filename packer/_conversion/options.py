@@ -255,7 +255,7 @@ class SourceOptions:
     keys: Sequence[str] | Mapping[str, str] = _several(
         "fields",
         "NAME[:KIND]=KEY",
-        "For files of other tools: the key of the image, the label, the name or a field, such as image=image/encoded, label=cls or caption:text=txt. In a tar, label=json:category takes the label from the member `category` of a JSON file, and label=directory from the directory of the image.  [default: the usual keys of the format]",
+        "For files of other tools: the key of the image, the label, the name or a field, such as image=image/encoded, label=cls or caption:text=txt. In a tar, label=json:category takes the label from the member `category` of a JSON file, and label=directory takes it from the directory of the image.  [default: the usual keys of the format]",
     )
     no_metadata: bool = _flag(
         "fields", "Ignore metadata.csv, metadata.jsonl, metadata.parquet and dataset.json in SRC."
@@ -357,7 +357,7 @@ class ImageOptions:
     to_8_bit: str | None = _option(
         "choice",
         "image",
-        "How images with more than 8 bits per channel, or with bands other than RGB, become 8-bit RGB when they are encoded. clip: as in Pillow, grey values above 255 become 255; type: values are scaled by the range of the data type (65535 becomes 255; floats must be from 0 to 1); file: values are scaled so that the lowest and highest value in the file become 0 and 255.  [default: refuse such images]",
+        "How to convert images with more than 8 bits per channel, or with bands other than RGB, to 8-bit RGB when they are encoded. clip: as in Pillow, grey values above 255 become 255; type: scale by the range of the data type (65535 becomes 255; floats must be from 0 to 1); file: scale so that the lowest and highest value in the file become 0 and 255.  [default: refuse such images]",
         choices=TO_8_BIT,
         younger=True,
     )

@@ -2,7 +2,7 @@
 
 `find_duplicates` finds samples with identical image bytes. It compares checksums in the table, and reads only images
 with the same checksum. A sample's checksum is the CRC-32C of its image followed by its label, height, width and name
-(`packer._table`), so two copies of an image have different checksums. But the table also contains the values that
+(`packer._table`). So two copies of an image have different checksums. But the table also contains the values that
 follow the image, and a CRC can be undone byte by byte from its end. The result is the CRC of the image alone.
 """
 

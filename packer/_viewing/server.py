@@ -6,9 +6,9 @@ cannot load anything from other sites. Other users of the machine can see the ar
 started with a URL that opens the page only once, and only for a process of this user. Linux reports which user has
 opened a connection on the loopback.
 
-Responses are JSON, pictures, and sheets of many pictures. A sheet consists of the length of its head as a little-endian
-uint32; the head, a JSON list with an entry for each picture; and the pictures one after the other. An entry has the
-size of its JPEG in bytes under ``picture``.
+Responses are JSON, pictures, and sheets of many pictures. A sheet has three parts: the length of its head, a
+little-endian uint32; the head, a JSON list with an entry for each picture; and the pictures, one after the other. An
+entry has the size of its JPEG in bytes under ``picture``.
 """
 
 from __future__ import annotations

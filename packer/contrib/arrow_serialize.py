@@ -205,7 +205,7 @@ class _Record:
         return self._element(child, index)
 
     def _list(self, of: _Type, at: int) -> list[Any] | dict[str, Any]:
-        """Return a list, a tuple or a set as a list; return a dict, which is stored as a list of keys and values."""
+        """Return a list, also for a tuple or a set; or a dict, which is stored as a list of keys and values."""
         first, end = self._number(of, 1, "<i", at), self._number(of, 1, "<i", at + 1)
         inner = of.children[0]
         if inner.kind != _STRUCT:

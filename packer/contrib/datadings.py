@@ -38,7 +38,7 @@ _PLAIN = {0xC0: None, 0xC2: False, 0xC3: True}
 
 
 class Span(NamedTuple):
-    """The location of a string or bytes, or the beginning of an array or a map, whose `size` is a number of values.
+    """The location of a string or bytes, with their size; or of an array or a map, with the number of its values.
 
     Attributes
     ----------

@@ -683,7 +683,7 @@ class N5Group:
         Raises
         ------
         SourceError
-            If an array is missing, or has another number of rows than there are images; or if the group does not have
+            If an array is missing, or its number of rows is not the number of images, or if the group does not have
             exactly one array of images.
         OptionError
             If an array does not fit the kind that its key declares.
