@@ -318,7 +318,7 @@ class BadSamples:
         self.found: list[dict[str, str]] = []
 
     def add(self, name: str, error: SourceError) -> dict[str, str]:
-        """Leave a sample out and record it. Without `skip`, raise `error` with a hint at the option that allows this.
+        """Leave a sample out and record it. Without `skip`, raise `error` with a hint at ``--on-error skip``.
 
         Parameters
         ----------
@@ -341,7 +341,7 @@ class BadSamples:
         Parameters
         ----------
         names : mapping
-            The argument of `read` for each sample, and the sample's name.
+            Maps the argument of `read` for each sample to the sample's name.
         read : callable
             Returns the values of a sample; raises SourceError if they cannot be used.
         where : str
@@ -363,7 +363,7 @@ class BadSamples:
         return values
 
     def require_skip(self, error: SourceError) -> None:
-        """Raise `error`, with a hint at the option that leaves such samples out, unless `skip` is set.
+        """Raise `error`, with a hint at ``--on-error skip``, unless `skip` is set.
 
         Call this for an error about many samples, before `add` is called for each of them.
         """

@@ -98,7 +98,7 @@ class Vector:
         return self._part(start, stop) if step == 1 else self.array()[which].copy()
 
     def array(self) -> npt.NDArray[Any]:
-        """Return the whole vector, read-only. A mapping is returned for use at once; see the docstring of the class."""
+        """Return the whole vector, read-only. If it is not held in memory, the result is a mapping; see `Vector`."""
         if not self.held:
             self._file.require_whole()
             self._require_same(self._file)
@@ -338,7 +338,7 @@ class Names(Sequence[str]):
 
 
 def _furthest(ends: npt.NDArray[np.int64], size: int) -> int:
-    """Return the largest end that is not larger than `size`; the last end may be damaged, and larger."""
+    """Return the largest end that is at most `size`; the last end may be damaged."""
     return int(ends.max(initial=0, where=(ends >= 0) & (ends <= size)))
 
 
@@ -364,7 +364,7 @@ def repeats(texts: Texts) -> Iterator[tuple[int, int]]:
     Parameters
     ----------
     texts : Texts
-        Iterated once, or twice if there are equal hashes; then the texts with equal hashes are read by index.
+        Iterated over once, or twice if there are equal hashes. Texts with equal hashes are then read by index.
     """
     hashes = hashes_of(texts)
     hashes.sort()
@@ -647,7 +647,7 @@ class Table:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> npt.NDArray[Any]:
-            """Return a column that has not been accessed before, or that is not held in memory, from its file."""
+            """Read and return a column that has not been accessed before, or that is not held in memory."""
             own = self.__dict__.get("_own")
             if own is None or name not in own:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

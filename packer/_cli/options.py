@@ -80,7 +80,7 @@ def panels_of(command: click.Command, context: click.Context) -> dict[str, list[
 
 
 class PanelCommand(click.Command):
-    """A command with a help in panels, and with a message of its own for excess arguments."""
+    """A command whose help has panels, and which has its own message for excess arguments."""
 
     allow_extra_args = True
 

@@ -318,7 +318,7 @@ class SourceOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageOptions:
-    """Options for the stored form of an image, and its checks."""
+    """Options for the stored form of images, and for checking them."""
 
     resize: int | None = _option(
         "count",

@@ -478,6 +478,6 @@ class DamageLog:
             return np.flatnonzero(np.frombuffer(self._seen, np.uint8))
 
     def listed(self) -> tuple[int, list[tuple[int, str]]]:
-        """Return the number of damaged samples; and index and reason of those found first, sorted by index."""
+        """Return the number of damaged samples, and the index and reason of the first ones found, sorted by index."""
         with self._lock:
             return self._count, sorted(self._reasons.items())

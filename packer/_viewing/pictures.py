@@ -174,7 +174,7 @@ def _encoded(reader: Reader, row: int, index: int, name: str) -> Buffer:
 
 
 def _places(length: int, step: float) -> Ints:
-    """Return every `step`-th of `length` rows or columns, where `step` can have a fraction."""
+    """Return every `step`-th of `length` rows or columns, where `step` need not be a whole number."""
     return (np.arange(max(int(length / step), 1)) * step).astype(np.int64)
 
 

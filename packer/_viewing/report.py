@@ -40,7 +40,7 @@ def write_report(catalog: Catalog, target: str | os.PathLike[str], *, progress: 
     ----------
     catalog : Catalog
     target : path
-        The HTML file. An existing HTML page is replaced; if the file is anything else, that is an error.
+        The HTML file. An existing HTML page is replaced; any other existing file is an error.
     progress : callable, optional
         Called with the number of samples read so far, and their total.
 

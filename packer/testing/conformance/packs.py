@@ -408,7 +408,7 @@ class SharingConformance(PackCase):
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that forks")
     def test_forks_while_threads_read(self, reader: Reader, samples: list[Sample]) -> None:
-        """No lock may be held during a fork: if another thread held it, it would stay locked in the child forever."""
+        """No lock may be held during a fork: a lock held by another thread would stay locked in the child forever."""
         stop = threading.Event()
 
         def read_on() -> None:

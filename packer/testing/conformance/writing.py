@@ -37,7 +37,7 @@ from packer.testing.samples import (
 
 
 class InterruptionError(Exception):
-    """Raised in place of an event, such as a crash, that ends the process in the middle of a commit."""
+    """Stands for an event, such as a crash, that ends the process in the middle of a commit."""
 
 
 class EndsTheCommit(Manifest):
