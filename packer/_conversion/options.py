@@ -435,7 +435,7 @@ class RunOptions:
     splits: tuple[str, ...] = _several(
         "source",
         "NAME",
-        "Convert this split; `all` converts every split. Each split becomes a pack, and all packs have the same class ids.",
+        "Convert this split, or `all` splits, each to its own pack. The packs have the same class ids.",
         common=True,
     )
     part: int | None = _option(
