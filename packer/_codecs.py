@@ -69,5 +69,11 @@ LABEL_TYPES: Mapping[str, str] = {"class": "<i8", "int": "<i8", "float": "<f8"}
 UNLABELED = -1
 """The label of a sample without a class."""
 
+
+def largest_id(samples: int) -> int:
+    """Return the largest number that can be a class id in a list of samples; larger numbers have another meaning."""
+    return 1000 + 10 * samples
+
+
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """The suffixes by which ImageFolder recognises images: IMG_EXTENSIONS in torchvision/datasets/folder.py."""

@@ -263,6 +263,9 @@ class Container(abc.ABC):
     sealed: ClassVar[bool] = False
     """Whether the container's files store checksums of samples, so that an `Entry` may have a `seal`."""
 
+    labels_are_ids: ClassVar[bool] = False
+    """Whether labels that are numbers are always class ids. Then a sample with a very large number is a bad sample."""
+
     root: Path
     files: Sequence[str]
     fields: tuple[Field, ...] = ()

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._account import BadSamples
-from packer._codecs import LABEL_TYPES, UNLABELED
+from packer._codecs import LABEL_TYPES, UNLABELED, largest_id
 from packer._containers.compression import PackedRanges, PackedSpool
 from packer._containers.contract import Container, Entry, Named, Packed, Piece, Ranges, Seal, Seals
 from packer._containers.discovery import above_classes, account_for_layout, by_class, numbered_classes, splits_among
@@ -99,10 +99,6 @@ _SHARED = (
     100,
 )  # limit of the bytes to which samples refer: a constant plus a multiple of the size of the files
 _JSON_BEGINS = ("{", "[")  # objects and lists, which name no class
-_SPREAD = (
-    1000,
-    10,
-)  # limit of class ids: a constant plus a multiple of the number of samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -435,10 +431,11 @@ class _Rows:
             return self._renumbered(labels, samples, own, classes), list(classes), "class", notes
         known = own if known is None else known
         if known is None:
-            if most >= _SPREAD[0] + _SPREAD[1] * len(labels):
+            largest = largest_id(len(labels))
+            if most > largest and not container.labels_are_ids:
                 notes.append(f"labels are numbers without classes, because they reach {most:,}")
                 return labels, [], "int", notes
-            known = list(map(str, range(most + 1)))
+            known = list(map(str, range(int(labels[labels <= largest].max(initial=UNLABELED)) + 1)))
         return self._within(labels, samples, len(known)), list(known), "class", notes
 
     def _renumbered(self, labels: Labels, samples: Names, own: Sequence[str], classes: Sequence[str]) -> Labels:
@@ -460,7 +457,7 @@ class _Rows:
         beyond = {
             int(label): f"its label is {label}, but there are {count} classes" for label in labels[labels >= count]
         }
-        self._leave_out(labels, samples, beyond, f"a label is {max(beyond, default=0)}, but there are {count} classes")
+        self._leave_out(labels, samples, beyond)
         return np.where(labels >= count, UNLABELED, labels) if beyond else labels
 
     def _leave_out_unknown(self, labels: Labels, samples: Names, unknown: Mapping[int, str]) -> None:
@@ -470,13 +467,13 @@ class _Rows:
         }
         self._leave_out(labels, samples, reasons, _unknown(sorted(set(unknown.values()))))
 
-    def _leave_out(self, labels: Labels, samples: Names, reasons: Mapping[int, str], problem: str) -> None:
-        """Leave out the samples of some labels, with a reason for each label; or raise an error that lists the reasons.
+    def _leave_out(self, labels: Labels, samples: Names, reasons: Mapping[int, str], problem: str = "") -> None:
+        """Leave out the samples of some labels, with a reason for each label; or raise an error.
 
-        `_left_out` marks these samples.
+        The error states the `problem`; if it is empty, the reason of the first sample. `_left_out` marks the samples.
         """
         where = _shown(self._container)
-        if reasons:
+        if reasons and problem:
             self._bad.require_skip(SourceError(f"{where}: {problem}"))
         concerned = np.isin(labels, list(reasons))
         self._left_out |= concerned
@@ -503,7 +500,7 @@ class _Rows:
     def _names_of_classes(self, most: int, notes: list[str]) -> list[str] | None:
         """Return the class names found in samples; an unnamed class is named by its id."""
         names = self._names_of_ids
-        if self._contradictory or len(set(names.values())) < len(names) or most >= _SPREAD[0] + 2 * len(names):
+        if self._contradictory or len(set(names.values())) < len(names) or most > largest_id(len(names)):
             notes.append("samples give different names to the same class, so classes are named by numbers")
             return None
         known = [names.get(number, str(number)) for number in range(most + 1)]

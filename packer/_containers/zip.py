@@ -271,6 +271,7 @@ class Zip(Container):
     kind = "zip"
     suffixes = (".zip",)
     sealed = True
+    labels_are_ids = True
 
     archives: list[_Archive] = field(default_factory=list)
 
@@ -423,10 +424,12 @@ class _Archive:
                 problem = f"the archive has no image {printable(name)}"
             elif name in labels:
                 problem = f"{printable(name)} is listed a second time"
-            if problem:
-                self.bad[name] = f"{where}, line {number}: {problem}"
-            else:
+            if not problem:
                 labels[name] = int(label)
+            elif name in labels and label == str(labels[name]):  # the line repeats the label, so it costs no image
+                self.bad[f"{where.rpartition('/')[2]}, line {number}"] = problem
+            else:
+                self.bad[name] = f"{where}, line {number}: {problem}"
         unnamed = [name for name in by_name if name not in labels and name not in self.bad]
         self._account.left_out("image", f"{where} does not name them", unnamed)
         self.images = [by_name[name] for name in labels if name not in self.bad]

@@ -218,7 +218,7 @@ def _other_labels(path: Path) -> None:
             cifar100,
             "fine_label_names.txt",
             lambda path: path.write_text("one"),
-            "a label is 9, but there are 1 classes",
+            r"train/00000\.png: its label is 3, but there are 1 classes",
         ),
         (mnist, "train-images-idx3-ubyte", _cut, "are not the size of 7 x 28 x 20"),
         (mnist, "train-labels-idx1-ubyte", _cut, "are not the size of 7"),

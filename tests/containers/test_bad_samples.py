@@ -250,6 +250,8 @@ CASES: dict[str, tuple[Callable[[Path], Path], str]] = {
     ),
     "zip, a map with an image that is missing": (swin("no.jpg\t1"), r"line 2: the archive has no image no\.jpg"),
     "zip, a map with an image twice": (swin("0/0.jpg\t1"), r"line 2: 0/0\.jpg is listed a second time"),
+    "zip, a map with two labels of an image": (swin("0/0.jpg\t2"), r"line 2: 0/0\.jpg is listed a second time"),
+    "zip, a map with too large a class id": (swin("1/1.jpg\t1000000000"), r"1/1\.jpg: its label is 1000000000"),
     "zip, a map with a malformed line": (swin("1/1.jpg 1"), "line 2: expected a path, a tab and a class id"),
     "tfrecord, a feature of another type": (
         records(example({"image": bytes_list(IMAGES[1]), "label": bytes_list(b"x")})),
@@ -291,6 +293,12 @@ def test_a_bad_sample_is_an_error_or_left_out(tmp_path: Path, make: Callable[[Pa
     assert skipped["name"] not in [name for name, _ in dataset.samples]
 
 
+@pytest.mark.parametrize(("line", "names"), [("0/0.jpg\t1", ["0/0.jpg", "0/2.jpg"]), ("0/0.jpg\t2", ["0/2.jpg"])])
+def test_a_line_that_repeats_a_label_costs_no_image(tmp_path: Path, line: str, names: list[str]) -> None:
+    packer.convert(swin(line)(tmp_path), tmp_path / "out.lmdb", on_error="skip")
+    assert [name for name, _ in packer.open_dataset(tmp_path / "out.lmdb").samples] == names
+
+
 @pytest.mark.parametrize(
     ("key", "name", "problem"),
     [("../b", "../b.jpg", "is not a plain"), ("b\0", "b\0.jpg", "contains a NUL"), ("/b", "/b.jpg", "is not a plain")],
@@ -310,6 +318,7 @@ LABELS = {
     "a text": (stylegan("cat"), "1/1.jpg", "its label is neither a number nor a list of numbers"),
     "null": (stylegan(None), "1/1.jpg", "its label is neither a number nor a list of numbers"),
     "below -1": (stylegan(-5), "1/1.jpg", "its label is -5"),
+    "too large": (stylegan(10**9), "1/1.jpg", "its label is 1000000000, but there are 0 classes"),
     "beyond 64 bits": (stylegan(1 << 64), "1/1.jpg", f"its label is {1 << 64}"),
     "two labels": (stylegan([0.0, 1.0], ["1\\1.jpg", [1.0, 0.0]]), "1/1.jpg", "dataset.json lists two labels for it"),
     "no path": (

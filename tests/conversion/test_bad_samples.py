@@ -137,9 +137,9 @@ def test_a_label_of_no_given_class_is_left_out(tree: Path, tmp_path: Path) -> No
     [
         (None, ["cat", "dog", "cat"], ["cat"], "classes that are not in the given class list: dog"),
         (["dog", "cat"], [1, 0, 1], ["cat"], "classes that are not in the given class list: dog"),
-        (["0", "1"], [0, 1, 0], ["0"], "a label is 1, but there are 1 classes"),
-        (None, [0, 1, 0], ["cat"], "a label is 1, but there are 1 classes"),
-        (["cat"], [0, 1, 0], None, "a label is 1, but there are 1 classes"),
+        (["0", "1"], [0, 1, 0], ["0"], r"1\.jpg: its label is 1, but there are 1 classes"),
+        (None, [0, 1, 0], ["cat"], r"1\.jpg: its label is 1, but there are 1 classes"),
+        (["cat"], [0, 1, 0], None, r"1\.jpg: its label is 1, but there are 1 classes"),
     ],
     ids=["names", "named ids", "numbers", "ids", "own classes"],
 )

@@ -148,6 +148,17 @@ def test_numbers_that_are_no_ids_are_refused(tmp_path: Path, label: int) -> None
         packer.convert(stylegan(tmp_path, [[name, label] for name in NAMES]), tmp_path / "x.lmdb")
 
 
+def test_one_number_that_is_no_id_changes_no_other_label(tmp_path: Path) -> None:
+    root = stylegan(tmp_path, [[name, 10**9 if number == 2 else number % 2] for number, name in enumerate(NAMES)])
+    for number, src in enumerate((root, zipped(root))):
+        with pytest.raises(SourceError, match=rf"{NAMES[2]}: its label is 1000000000, but there are 2 classes"):
+            packer.convert(src, tmp_path / f"{number}.lmdb")
+        made = packer.convert(src, tmp_path / f"{number}.lmdb", on_error="skip").manifest
+        assert ([one["name"] for one in made.skipped], made.classes) == ([NAMES[2]], ["0", "1"])
+        dataset = packer.open_dataset(tmp_path / f"{number}.lmdb")
+        assert list(dataset.samples) == [(name, at % 2) for at, name in enumerate(NAMES) if at != 2]
+
+
 IMAGES = ["cat/1.png", "cat/2.png", "dog/3.png"]
 
 
