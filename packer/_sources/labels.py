@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from packer import _account
 from packer._account import REPORTED, BadSamples
-from packer._codecs import LABEL_TYPES, UNLABELED
+from packer._codecs import LABEL_TYPES, UNLABELED, largest_id
 from packer._fields import KINDS, Field
 from packer._sources.base import BlobColumn, Column, NumberColumn, RangeColumn, ReadBuffer, Source, some
 from packer._table import Ints, Labels
@@ -72,9 +72,9 @@ _S = TypeVar("_S", bound=Source)
 
 _LIST = re.compile(r"[,;|]|^\s*[\[({].*[\])}]\s*$", re.DOTALL)
 _WHOLE = re.compile(r"[+-]?[0-9]+(\.0*)?")
+_LEADING_ZERO = re.compile(r"[+-]?0[0-9]")
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
-_SPREAD = 1000, 10  # larger ids than 1,000 plus 10 for each row are refused
 _DIGITS = 18  # any number with this many digits fits int64
 _ALL_DIFFERENT_FROM = 20  # a note reports that all labels differ if there are at least this many rows
 _SHOWN = 60  # characters of a label that messages show
@@ -158,20 +158,32 @@ class LabelTexts:
         try:
             return self._numbers(self._label_type) if self._label_type in ("int", "float") else self._of_classes()
         except SourceError as error:
-            if bad is not None and any(map(self._problem, set(self._texts))):
+            if bad is not None and self._problems():
                 bad.require_skip(error)
             raise
 
     def unusable(self) -> Iterator[tuple[int, SourceError]]:
         """Yield the rows with unusable labels, each with its error.
 
-        A label is unusable if it is not UTF-8, if it is not a number although the label type requires numbers, or if it
-        is not in the given classes.
+        A label is unusable if it is not UTF-8, if it is not a number although the label type requires numbers, if it is
+        not in the given classes, or if it is no class id although all are numbers and most are class ids.
         """
-        problems = {text: problem for text in set(self._texts) if (problem := self._problem(text))}
+        problems = self._problems()
         for row, text in enumerate(self._texts) if problems else ():
             if text in problems:
                 yield row, self._refuse(row, problems[text])
+
+    def _problems(self) -> dict[str, str]:
+        """Return the reason for each label that is unusable.
+
+        A label with leading zeros is ambiguous, not unusable: the others may be names too.
+        """
+        problems = {text: problem for text in set(self._texts) if (problem := self._problem(text))}
+        if problems or not self._are_ids or any(map(_LEADING_ZERO.match, map(str.strip, self._distinct))):
+            return problems
+        no_ids = {text: problem for text in self._distinct if (problem := self._id_problem(text))}
+        rows = sum(map(self._distinct.__getitem__, no_ids))
+        return no_ids if 2 * rows < sum(self._distinct.values()) else {}
 
     def _problem(self, text: str) -> str | None:
         """Return the reason why a label is unusable regardless of the other labels; None if there is none."""
@@ -209,8 +221,7 @@ class LabelTexts:
                 raise self._refused(text, f"is not UTF-8. {_AS_UTF_8}")
         rows, unlabeled = len(self._texts), self._texts.count("")
         notes = [f"{unlabeled:,} of {rows:,} rows have no label, and get the label -1"] if unlabeled else []
-        are_whole = all(map(_WHOLE.fullmatch, map(str.strip, self._distinct)))
-        if self._label_type is None and are_whole and (self._classes is None or self._classes_are_numbers):
+        if self._are_ids:
             labels, names = self._ids()
             if minus := int((labels == UNLABELED).sum()) - unlabeled:
                 notes.append(f"{minus:,} of {rows:,} labels are -1, which means unlabeled")
@@ -219,7 +230,7 @@ class LabelTexts:
         else:
             if self._label_type is None and self._classes is None:
                 notes += self._mixture()
-            elif self._label_type == "class" and are_whole and self._classes is None:
+            elif self._label_type == "class" and self._classes is None and all(map(_is_whole, self._distinct)):
                 notes.append(
                     f"the labels are numbers, which {_CLASS} reads as class names: the ids follow their alphabetical "
                     "order"
@@ -233,20 +244,29 @@ class LabelTexts:
             )
         return Meaning(labels, "class", names, notes)
 
+    @property
+    def _are_ids(self) -> bool:
+        """Whether labels should be class ids, because all of them are numbers."""
+        if self._label_type is not None or not (self._classes is None or self._classes_are_numbers):
+            return False
+        return all(map(_is_number if self._classes is None else _is_whole, self._distinct))
+
     def _ids(self) -> tuple[Labels, list[str]]:
-        """Return the ids if all labels are whole numbers, and the class names, by default the same numbers."""
+        """Return the ids if all labels are numbers, and the class names, by default the same numbers."""
         ids = {"": UNLABELED}
         for text in self._distinct:
-            digits = text.strip().partition(".")[0]
-            if problem := self._id_problem(digits):
+            if problem := self._id_problem(text):
                 raise self._refused(text, problem)
-            ids[text] = int(digits)
+            ids[text] = int(text.strip().partition(".")[0])
         names = _numbered(max(ids.values()) + 1) if self._classes is None else self._classes
         return np.array([ids[text] for text in self._texts], np.int64), names
 
-    def _id_problem(self, digits: str) -> str | None:
-        """Return the reason why a whole number is not a class id, or is ambiguous; None if it is a class id."""
-        if re.match("[+-]?0[0-9]", digits):
+    def _id_problem(self, text: str) -> str | None:
+        """Return the reason why a number is not a class id, or is ambiguous; None if it is a class id."""
+        digits = text.strip().partition(".")[0]
+        if not _is_whole(text):
+            return f"is not a class id. Pass {_FLOAT} to keep numbers as they are (regression), or {_CLASS} for names."
+        if _LEADING_ZERO.match(digits):
             return f"may be a number or a name. Pass {_CLASS} for names, or {_INT} for numbers without classes."
         if digits.startswith("-") and digits not in ("-0", "-1"):
             return (
@@ -254,7 +274,7 @@ class LabelTexts:
                 f"classes, or {_CLASS} for names."
             )
         rows, classes = len(self._texts), self._classes
-        most = len(classes) - 1 if classes is not None else _SPREAD[0] + _SPREAD[1] * rows
+        most = len(classes) - 1 if classes is not None else largest_id(rows)
         if len(digits) <= _DIGITS and int(digits) <= most:
             return None
         if classes is not None:
@@ -273,15 +293,9 @@ class LabelTexts:
         return np.array([ids[text] if text else UNLABELED for text in self._texts], np.int64), names
 
     def _mixture(self) -> list[str]:
-        """Return notes on numbers among other labels; SourceError if all labels are numbers, but not all are whole."""
+        """Return notes on numbers among other labels."""
         distinct = self._distinct
         numbers = [text for text in distinct if _is_number(text)]
-        if distinct and len(numbers) == len(distinct):
-            odd = next(text for text in self._texts if text and not _WHOLE.fullmatch(text.strip()))
-            raise self._refused(
-                odd,
-                (f"is not a class id. Pass {_FLOAT} to keep numbers as they are (regression), or {_CLASS} for names."),
-            )
         rows = sum(distinct[text] for text in numbers)
         if 2 * rows < sum(distinct.values()):
             numbers = [text for text in numbers if _NOT_FINITE.fullmatch(text.strip())]
@@ -311,6 +325,10 @@ def _number(text: str, label_type: str) -> int | float | None:
         return whole if whole is not None and -(1 << 63) <= whole < 1 << 63 else None
     value = float(number) if _NUMBER.fullmatch(number) else math.inf
     return value if math.isfinite(value) else None
+
+
+def _is_whole(text: str) -> bool:
+    return bool(_WHOLE.fullmatch(text.strip()))
 
 
 def _is_number(text: str) -> bool:

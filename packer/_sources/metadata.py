@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from packer._account import Account, BadSamples, counted
-from packer._codecs import UNLABELED
+from packer._codecs import UNLABELED, largest_id
 from packer._containers.dataset_json import DATASET_JSON, VECTOR, DatasetLabels, dataset_labels, label_vector
 from packer._containers.roles import NAMES, has_label_name
 from packer._fields import MOST_FIELDS, OF_SCALARS, Field
@@ -73,6 +73,7 @@ class MetadataTable(LabelTable):
         self._table = table
         self.left = table.left
         self.unit, self.of_texts = table.unit, table.of_texts
+        self.read_by = f"{option('labels', printable(table.path))} {option('path_column', _NAME)} "
         self.nans: dict[str, int] = {}
 
     def header(self) -> list[str]:
@@ -218,7 +219,7 @@ def metadata_source(
     header = table.header()
     _require_distinct(table, header)
     kinds = kinds_of(table, header)
-    label = next((name for name in _LABELS if name in header and kinds.get(name) != "json"), None)
+    label = next((name for name in _LABELS if name in header and _has_labels(table, name, kinds)), None)
     label = label if has_classes else None
     specs, unnamed = _specs(table, header, kinds, {_NAME, label, *(() if has_classes else _LABELS[:1])})
     rows = TableRows(root, table, TableOptions(unlabeled=True, classes=classes, columns=specs))
@@ -254,6 +255,12 @@ def metadata_source(
     return with_columns(source, found, on_missing, skip=table.bad.skip)
 
 
+def _has_labels(table: LabelTable, name: str, kinds: Mapping[str, str]) -> bool:
+    """Tell whether a column named like labels has them. If all its cells are lists, it is a field, if it may be one."""
+    cells = (cell for chunk in table.chunks([name]) for cell in chunk.columns[name])
+    return name == _LABELS[0] or kinds.get(name) != "json" or any(type(cell) in (int, float, str) for cell in cells)
+
+
 def _require_distinct(table: LabelTable, header: Sequence[str]) -> None:
     """Raise SourceError if two columns have the same name."""
     if repeated := [name for name in header if header.count(name) > 1]:
@@ -271,12 +278,11 @@ def _leave_out_files_outside(rows: TableRows) -> None:
     for column in rows.columns():
         for row, path in enumerate(column.names() if isinstance(column, FileColumn) else ()):
             if os.path.isabs(path) or posixpath.normpath(path.replace(os.sep, "/")).split("/")[0] == "..":
-                column_option = f"{column.field.name}={column.field.name}{_OF_FILES}:{column.field.kind}"
+                spec = f"{column.field.name}={column.field.name}{_OF_FILES}:{column.field.kind}"
                 rows.leave_out(
                     row,
                     f"column '{column.field.name}{_OF_FILES}': {printable(path)} is outside SRC. Correct the path, or "
-                    f"allow it by passing {option('labels', printable(rows.table.path))} "
-                    f"{option('path_column', _NAME)} {option('columns', column_option)}",
+                    f"allow it by passing {rows.table.read_by}{option('columns', spec)}",
                 )
     rows.require_sound()
 
@@ -293,17 +299,17 @@ def _account_for_columns(source: Source, rows: TableRows, unnamed: Sequence[str]
 def _account_for_candidates(source: Source, table: LabelTable, kinds: Mapping[str, str]) -> None:
     """Record in the account which columns look like labels but have other names, as in many tables on Hugging Face."""
     assert source.account is not None
-    table_of = f"{option('labels', printable(table.path))} {option('path_column', _NAME)}"
     for name, kind in kinds.items():
         if has_label_name(name) and kind in ("int64", "text", "bool"):
-            source.account.looks_like_labels("column", name, f"{table_of} {option('label_column', printable(name))}")
+            way = f"{table.read_by}{option('label_column', printable(name))}"
+            source.account.looks_like_labels("column", name, way)
 
 
 def _matched(listed: Source, rows: TableRows, on_missing: str) -> tuple[Source, Ints]:
     """Return the source with the images to keep, and each image's row in the table, -1 for an image without a row."""
-    left = {one["name"] for one in rows.table.left.values()}
-    source = listed.without(left)
-    nameless = len(left) - (len(listed) - len(source))  # bad rows that name no image
+    source = listed.without(set(rows.left.values()).difference(rows.names))
+    images = set(listed.names)
+    nameless = sum(rows.left.get(line) not in images for line in rows.table.left)  # bad rows that name no image
     left = {one["name"] for one in rows.table.bad.found}
     row_of = {name: row for row, name in enumerate(rows.names) if name not in left}
     image_rows = np.fromiter((row_of.pop(name, -1) for name in source.names), np.int64, len(source))
@@ -478,7 +484,7 @@ def _labels_in(path: Path) -> DatasetLabels | None:
 def _classes(labels: Sequence[Any], classes: Sequence[str] | None, path: Path, bad: BadSamples) -> list[str]:
     """Return the classes of the images; SourceError if labels are numbers, but none of them is a class id."""
     numbers = [label for label in labels if type(label) is int]
-    ids = [number for number in numbers if UNLABELED <= number <= 1000 + 10 * len(labels)]
+    ids = [number for number in numbers if UNLABELED <= number <= largest_id(len(labels))]
     if numbers and not ids and len(numbers) + labels.count(None) == len(labels):
         raise SourceError(
             f"{printable(path)}: labels from {min(numbers)} to {max(numbers)} are not class ids. "

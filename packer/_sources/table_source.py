@@ -182,6 +182,8 @@ class TableRows:
     notes : list of str
     unused : list of str
         The names of the columns that are not read.
+    left : dict of int to str
+        The images of the rows that were dropped, by line. Another row may have the same image.
     """
 
     def __init__(self, root: Path, table: LabelTable, options: TableOptions) -> None:
@@ -192,6 +194,7 @@ class TableRows:
         self._tops = os.path.abspath(root), os.path.realpath(root)
         self._outside: set[str] = set()  # the names that are paths outside of the root
         self._remaining: list[int] | None = None  # if rows were left out, the indices in the table of the other rows
+        self.left: dict[int, str] = {}
         self.lines = array("q")
         self.names: list[str] = []
         self.labels: list[str] = []
@@ -270,27 +273,38 @@ class TableRows:
         if len(set(self.names)) == len(self.names):
             return
         seen: dict[str, int] = {}
+        columns = self.columns()
         for row, name in enumerate(self.names):
             first_row = seen.setdefault(name, row)
             if first_row != row:
-                self._repeated(row, first_row)
-        self.drop_left()
+                self._repeated(row, first_row, columns)
+        self.require_sound()
 
     def leave_out_unusable(self) -> None:
         """Leave out the rows with unusable labels, if the user allows this."""
-        if self._label_column is not None and self.table.bad.skip:
-            for row, error in self._label_texts().unusable():
+        if self._label_column is None or not self.table.bad.skip:
+            return
+        while unusable := list(self._label_texts().unusable()):  # again, because fewer rows have a smaller largest id
+            for row, error in unusable:
                 self.table.leave_out(self.lines[row], error)
             self.require_sound()
 
     def drop_left(self) -> None:
-        """Drop the rows that were left out, after adding the names of their images to the list of skipped samples."""
+        """Drop the rows that were left out, after adding the names of their images to the list of skipped samples.
+
+        An image is added only once, and only if no other row has it.
+        """
         left = self.table.left
         if not left:
             return
-        for line, name in zip(self.lines, self.names, strict=False):
-            if name and line in left:
-                left[line]["name"] = name
+        named = [(line, name) for line, name in zip(self.lines, self.names, strict=False) if name]
+        elsewhere = {name for line, name in named if line not in left}
+        for line, name in named:
+            if line in left:
+                self.left[line] = name
+                if name not in elsewhere:
+                    left[line]["name"] = name
+                    elsewhere.add(name)
         remaining = [row for row, line in enumerate(self.lines) if line not in left]
         if len(remaining) < len(self.lines):
             self._keep(remaining)
@@ -338,6 +352,7 @@ class TableRows:
         """Return the error about the label of a row, or about all labels if `row` is None."""
         if row is None:
             return SourceError(f"{printable(self.table.path)}: {problem}")
+        problem = problem.replace("Pass ", f"Pass {self.table.read_by}")
         return self.refused(row, f"the label {quoted(self.labels[row])} {problem}")
 
     def refused(self, row: int, problem: str) -> SourceError:
@@ -354,28 +369,29 @@ class TableRows:
         self.names = [self.names[row] for row in rows] if self.names else []
         self.labels = [self.labels[row] for row in rows] if self.labels else []
 
-    def _repeated(self, row: int, first: int) -> None:
-        """Leave out the second row of an image, and also the first one if their labels differ; or raise the error."""
+    def _repeated(self, row: int, first: int, columns: Sequence[TableColumn]) -> None:
+        """Leave out the second row of an image, and also the first one if they differ; or raise the error."""
         left = self.table.left
         if self.lines[first] in left:
             left[self.lines[row]] = left[self.lines[first]]
             return
-        named = f"{printable(self.names[row])} is named twice, also in {self.table.unit} {self.lines[first]}"
-        if self.labels and self.labels[row] != self.labels[first]:
+        differs = bool(self.labels) and self.labels[row] != self.labels[first]
+        if differs:
             one, other = quoted(self.labels[first]), quoted(self.labels[row])
-            self.leave_out(
-                row,
-                f"{named}, with another label ({one}, {other}). An image can have only one label. If it has several "
-                "labels, put all labels of an image into one row, separated by semicolons, and read them as a field: "
-                f"{option('columns', 'NAME=COLUMN:labels')} {option('no_classes', True)}",
+            problem = (
+                f", with another label ({one}, {other}). An image can have only one label. If it has several labels, "
+                "put all labels of an image into one row, separated by semicolons, and read them as a field: "
+                f"{option('columns', 'NAME=COLUMN:labels')} {option('no_classes', True)}"
             )
+        else:
+            problem = (
+                ". Remove one of the rows; or if each row has a box of the image, put all boxes of an image into one "
+                f"row, as a list of lists, and read them as a field: {option('columns', 'boxes=COLUMN:boxes')}"
+            )
+        also = f"also in {self.table.unit} {self.lines[first]}"
+        self.leave_out(row, f"{printable(self.names[row])} is named twice, {also}{problem}")
+        if differs or any(column.get(row) != column.get(first) for column in columns):
             left[self.lines[first]] = left[self.lines[row]]
-            return
-        self.leave_out(
-            row,
-            f"{named}. Remove one of the rows; or if each row has a box of the image, put all boxes of an image into "
-            f"one row, as a list of lists, and read them as a field: {option('columns', 'boxes=COLUMN:boxes')}",
-        )
 
     def _add_names(self, cells: Cells, lines: Sequence[int]) -> None:
         for cell, line in zip(cells, lines, strict=True):
@@ -413,8 +429,9 @@ class TableRows:
             label = "" if cell is None else str(cell)
             if isinstance(cell, (bool, list, dict, bytes)) or not _is_text(label):
                 problem = (
-                    f"the label {quoted(label)} is neither text nor a number. Read lists as a field: pass "
-                    f"{option('columns')}."
+                    f"the label {quoted(label)} is neither text nor a number. To read lists as a field, pass "
+                    f"{self.table.read_by}{option('columns', f'NAME={self._label_column}:labels')} "
+                    f"{option('no_classes', True)}."
                 )
                 self.table.leave_out(line, self.table.refused(line, problem))
             if not label.strip():

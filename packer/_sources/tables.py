@@ -167,6 +167,8 @@ class LabelTable(ABC):
         Whether cells are texts, so that an empty cell is a missing value.
     has_header : bool
         Whether the file contains the names of the columns.
+    read_by : str
+        The options that read the table, and a space, for messages; empty if the user has passed them.
     bad : BadSamples
         Collects unusable rows.
     left : dict of int to dict
@@ -178,6 +180,7 @@ class LabelTable(ABC):
     unit = "line"
     of_texts = False
     has_header = True
+    read_by = ""
 
     def __init__(self, path: Path, bad: BadSamples) -> None:
         self.path = path

@@ -123,6 +123,104 @@ def test_a_label_that_is_none_is_left_out(tree: Path, tmp_path: Path, label_type
     assert [entry["name"] for entry in packer.info(tmp_path / "out.lmdb").skipped] == ["1.png"]
 
 
+@pytest.mark.parametrize("label", ["-5", "1000000000", "9" * 30, "0.25", "nan"])
+@pytest.mark.parametrize("kind", ["table", "metadata"])
+def test_a_label_that_is_no_id_among_ids_is_left_out(tree: Path, tmp_path: Path, kind: str, label: str) -> None:
+    (tree / "text.png").unlink()
+    path = table(tmp_path, f"1.png,{label}")
+    options: dict[str, Any] = {"labels": path}
+    if kind == "metadata":
+        (tree / "metadata.csv").write_text(path.read_text().replace("path", "file_name"))
+        options = {}
+    advice = "" if options else r"Pass labels='.*metadata\.csv' path_column='file_name' label_type=.*"
+    with pytest.raises(SourceError, match=rf"line 3: the label '{label}' .*{advice}on_error='skip'"):
+        packer.convert(tree, tmp_path / "out.lmdb", **options)
+    made = packer.convert(tree, tmp_path / "out.lmdb", on_error="skip", **options).manifest
+    assert ([one["name"] for one in made.skipped], made.classes) == (["1.png"], ["0", "1"])
+    assert list(packer.open_dataset(tmp_path / "out.lmdb").samples) == [("0.png", 0), ("2.png", 1)]
+
+
+@pytest.mark.parametrize("labels", ["-5 7 -3", "0.5 1 0.25", "010 1 2"])
+def test_labels_of_which_most_are_no_ids_or_some_may_be_names_are_an_error(
+    tree: Path, tmp_path: Path, labels: str
+) -> None:
+    rows = [f"{number}.png,{label}\n" for number, label in enumerate(labels.split())]
+    (tmp_path / "t.csv").write_text(f"path,label\n{''.join(rows)}")
+    with pytest.raises(SourceError, match=r"line 2: .* Pass label_type='(?!.*on_error)"):
+        packer.convert(tree, tmp_path / "out.lmdb", labels=tmp_path / "t.csv", on_error="skip")
+
+
+def test_the_largest_id_is_that_of_the_rows_that_are_not_left_out(tree: Path, tmp_path: Path) -> None:
+    for number in (3, 4):
+        solid(tree / f"{number}.png")
+    (tmp_path / "t.csv").write_text("path,label\n0.png,1050\n1.png,1051\n2.png,1\n3.png,2\n4.png,1\n")
+    packer.convert(tree, tmp_path / "out.lmdb", labels=tmp_path / "t.csv", on_error="skip")
+    assert [one["name"] for one in packer.info(tmp_path / "out.lmdb").skipped] == ["1.png", "0.png"]
+
+
+@pytest.mark.parametrize(
+    ("column", "label", "problem"),
+    [
+        ("label", [1, 2], r"line 2: the label '\[1, 2\]' .* columns='NAME=label:labels' no_classes=True.*"),
+        ("labels", [1, 2], r"line 2: the label '\[1, 2\]' .* columns='NAME=labels:labels' no_classes=True.*"),
+        ("label", {"id": 1}, "line 2: the label .*"),
+        ("label", True, "line 2: the label 'True' .*"),
+        ("label", 10**30, "line 2: the label '10+' is too large .*"),
+    ],
+)
+def test_a_label_of_metadata_that_is_none_leaves_out_its_image_only(
+    tree: Path, tmp_path: Path, column: str, label: Any, problem: str
+) -> None:
+    (tree / "text.png").unlink()
+    lines = [{"file_name": f"{number}.png", column: label if number == 1 else number} for number in range(3)]
+    (tree / "metadata.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    with pytest.raises(SourceError, match=rf"metadata\.jsonl, {problem}on_error='skip'"):
+        packer.convert(tree, tmp_path / "out.lmdb")
+    packer.convert(tree, tmp_path / "out.lmdb", on_error="skip")
+    assert [entry["name"] for entry in packer.info(tmp_path / "out.lmdb").skipped] == ["1.png"]
+    assert list(packer.open_dataset(tmp_path / "out.lmdb").samples) == [("0.png", 0), ("2.png", 2)]
+
+
+def test_labels_of_metadata_may_be_numbers_and_texts(tree: Path, tmp_path: Path) -> None:
+    (tree / "text.png").unlink()
+    lines = [{"file_name": f"{number}.png", "label": label} for number, label in enumerate((0, "1", 2))]
+    (tree / "metadata.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    packer.convert(tree, tmp_path / "out.lmdb")
+    assert packer.open_dataset(tmp_path / "out.lmdb").targets.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("kind", ["table", "metadata"])
+@pytest.mark.parametrize(
+    ("rows", "names", "skipped"),
+    [
+        ("0,a,1 0,a,1 1,b,2", ["0.png", "1.png"], ["line 3"]),  # the repeated row says nothing new
+        ("0,a,1 0,a,2 1,b,2", ["1.png"], ["0.png"]),  # nobody knows which row is right
+        ("0,a,1 0,b,1 1,b,2", ["1.png"], ["0.png"]),
+        ("0,a,x 0,a,1 1,b,2", ["0.png", "1.png"], ["line 2"]),  # the image is there, with the good row
+        ("0,a,1 0,a,x 1,b,2", ["0.png", "1.png"], ["line 3"]),
+        ("0,a,x 0,a,y 1,b,2", ["1.png"], ["0.png", "line 3"]),  # each image is named once
+    ],
+)
+def test_a_row_of_an_image_that_another_row_has_is_listed_by_its_line(
+    tmp_path: Path, rows: str, names: list[str], skipped: list[str], kind: str
+) -> None:
+    for number in range(2):
+        solid(tmp_path / "tree" / f"{number}.png")
+    path, options = tmp_path / "tree" / "metadata.csv", {}
+    if kind == "table":
+        path, options = tmp_path / "t.csv", {"labels": tmp_path / "t.csv", "columns": {"objects": "json"}}
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["file_name" if kind == "metadata" else "path", "label", "objects"])
+        for name, label, width in (row.split(",") for row in rows.split()):
+            box = f'{{"bbox": [[0, 0, {width}, 1]], "categories": [1]}}'  # no JSON if the width is a letter
+            writer.writerow([f"{name}.png", label, box])
+    packer.convert(tmp_path / "tree", tmp_path / "out.lmdb", on_error="skip", **options)
+    assert [name for name, _ in packer.open_dataset(tmp_path / "out.lmdb").samples] == names
+    expected = [name.replace("line", f"{path.name}, line") for name in skipped]
+    assert [entry["name"] for entry in packer.info(tmp_path / "out.lmdb").skipped] == expected
+
+
 def test_a_label_of_no_given_class_is_left_out(tree: Path, tmp_path: Path) -> None:
     packer.convert(tree, tmp_path / "first.lmdb", labels=table(tmp_path, "1.png,1"))
     options = {"labels": table(tmp_path, "1.png,7"), "classes_from": tmp_path / "first.lmdb"}
