@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from operator import methodcaller
 from pathlib import Path, PurePosixPath
@@ -24,9 +24,9 @@ import numpy.typing as npt
 
 from packer._account import BadSamples
 from packer._fields import MARGIN, Field
-from packer._sources.base import BlobColumn, Column, FileColumn, Source
+from packer._sources.base import BlobColumn, Column, FileColumn, Source, some
 from packer._sources.file_matching import account_for_split
-from packer._sources.imagefolder import ImageRule, Walk, images_without_labels
+from packer._sources.imagefolder import ImageRule, Walk, images_without_labels, subdirectories
 from packer._sources.tables import encoding_of, file_text
 from packer._storage.safe_open import open_regular
 from packer.errors import SourceError, printable
@@ -261,13 +261,17 @@ def voc_source(
     images: dict[str, list[str]] = {}  # by their names without suffixes, which annotation files have too
     for image in walk.images_in():
         images.setdefault(PurePosixPath(image).stem, []).append(image)
+    nested = _nested(walk, root / folder)
+    walk.account.left_out("image", "they are in subdirectories, where VOC has no images", nested)
     stems, notes = list(images), walk.notes()
     if split is not None:
         stems, missing = _chosen(directory, split, images, bad)
-        others = set(images).difference(stems)
+        others = [stem for stem in set(images).difference(stems) for _ in images[stem]]  # one for each image
         account_for_split(walk.account, split, others, missing, on_missing, printable(root / folder))
     if not stems:
-        raise SourceError(f"{printable(root / folder)}: no images ({rule or ImageRule()}) in it")
+        why = f": {bad.found[0]['reason']}" if bad.found else f", only in subdirectories: {some(nested)}" * bool(nested)
+        chosen = "" if split is None else f" that the split {printable(split)} lists"
+        raise SourceError(f"{printable(root / folder)}: no images ({rule or ImageRule()}) in it{chosen}{why}")
     present = {entry.name for entry in os.scandir(annotations)}
     stray = sorted(file for file in present if file.endswith(".xml") and file[:-4] not in images)
     walk.account.left_out("file", "it has annotations of an image that does not exist", stray)
@@ -296,7 +300,14 @@ def voc_source(
     return images_without_labels("voc", root, listed, walk, notes, columns=columns, doubts=tuple(bad.found))
 
 
-def _chosen(directory: Path, split: str, images: Iterable[str], bad: BadSamples) -> tuple[list[str], list[str]]:
+def _nested(walk: Walk, root: Path) -> list[str]:
+    """Return the images in subdirectories of `root`, except in those that the layout of VOC has."""
+    own = ("Annotations", "ImageSets", "JPEGImages", *_MASKS.values())
+    folders = (folder for folder in subdirectories(root) if folder not in own and walk.enters(folder))
+    return [image for folder in folders for image in walk.images_below(folder)]
+
+
+def _chosen(directory: Path, split: str, images: Collection[str], bad: BadSamples) -> tuple[list[str], list[str]]:
     """Return the stems in a split, in its order, as two lists: the stems with an image, and those without an image."""
     folders = [""] if "/" in split else ["Main", "Segmentation"]
     paths = [directory / "ImageSets" / folder / f"{split}.txt" for folder in folders]
@@ -311,18 +322,17 @@ def _chosen(directory: Path, split: str, images: Iterable[str], bad: BadSamples)
         raise SourceError(f"{printable(path)}: cannot be read: {error}") from error
     chosen: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
-        words = line.split()
-        if len(words) > 1:
-            raise SourceError(
-                f"{printable(path)}, line {number}: it has more than a name. Lists of one class name every image and "
-                "whether it shows the class; pass a list such as train."
+        name, problem = line.strip(), ""
+        if name not in images and len(name.split()) > 1:
+            problem = (
+                "it has more than a name. Lists of one class name every image and whether it shows the class; pass a "
+                "list such as train."
             )
-        for word in words:
-            if chosen.setdefault(word, number) != number:
-                twice = SourceError(f"{printable(path)}, line {number}: {printable(word)} is named twice")
-                bad.add(f"{path.name}, line {number}", twice)
-    known = set(images)
-    return [stem for stem in chosen if stem in known], [stem for stem in chosen if stem not in known]
+        elif name and chosen.setdefault(name, number) != number:
+            problem = f"{printable(name)} is named twice"
+        if problem:
+            bad.add(f"{path.name}, line {number}", SourceError(f"{printable(path)}, line {number}: {problem}"))
+    return [stem for stem in chosen if stem in images], [stem for stem in chosen if stem not in images]
 
 
 def _of_objects(

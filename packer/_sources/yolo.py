@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -212,18 +212,29 @@ def yolo_source(
     walk = Walk(root, rule)
     names = walk.all_images()
     notes = walk.notes()
-    stray = _stray_labels(root, names)
+    images_of: dict[str, list[str]] = {}  # by the paths of their label files
+    for name in names:
+        images_of.setdefault(_label_path(os.path.join(root, name)), []).append(name)
     if split is not None:
         below = set(names)
         names, missing = described.chosen(root, names)
         account_for_split(walk.account, split, below.difference(names), missing, on_missing, printable(data))
+    stray = _stray_labels(root, images_of)
     walk.account.left_out("file", "it has labels of an image that does not exist", stray)
     if not names:
         raise SourceError(f"{printable(root)}: no images ({rule}) in it{' that the split lists' if split else ''}")
     names.sort()
     bad = bad or BadSamples()
-    keys = dict(zip(names, names, strict=True))
-    usable = bad.usable(keys, lambda name: _text(os.path.join(root, name), described), printable(root))
+
+    def text_of_image(name: str) -> str | None:
+        text = _text(os.path.join(root, name), described)
+        path = _label_path(os.path.join(root, name))
+        if text is not None and len(images_of[path]) > 1:
+            both = " and ".join(map(printable, images_of[path][:2]))
+            raise SourceError(f"{printable(root)}: {both} have the same label file, {printable(path)}. Rename one.")
+        return text
+
+    usable = bad.usable(dict(zip(names, names, strict=True)), text_of_image, printable(root))
     names, texts = list(usable), list(usable.values())
     if not any(text is not None for text in texts):
         raise SourceError(
@@ -273,17 +284,14 @@ class _ValuesInPixels:
         return tuple(field.encode(values[field.name]) for field in self.fields)
 
 
-def _stray_labels(root: Path, names: Iterable[str]) -> list[str]:
-    """Return the files in directories of labels that have no image."""
-    expected: dict[str, set[str]] = {}
-    for name in names:
-        folder, _, file = _label_path(os.path.join(root, name)).rpartition(os.sep)
-        expected.setdefault(folder, set()).add(file)
+def _stray_labels(root: Path, expected: Collection[str]) -> list[str]:
+    """Return the files in directories of labels, except the `expected` paths, which have an image."""
     stray = []
-    for folder, files in expected.items():
+    for folder in set(map(os.path.dirname, expected)):
         if f"{os.sep}labels" in folder and os.path.isdir(folder):  # other texts may lie next to images
-            there = {file for file in os.listdir(folder) if file.endswith(".txt")} - files - {"classes.txt"}
-            stray += [os.path.relpath(os.path.join(folder, file), root).replace(os.sep, "/") for file in there]
+            files = (file for file in os.listdir(folder) if file.endswith(".txt") and file != "classes.txt")
+            there = {os.path.join(folder, file) for file in files}.difference(expected)
+            stray += [os.path.relpath(path, root).replace(os.sep, "/") for path in there]
     return sorted(stray)
 
 

@@ -46,10 +46,23 @@ def voc_of_one_stem(root: Path) -> Source:
     return source, options
 
 
+def yolo_of_one_stem(root: Path) -> Source:
+    source, options = sourcekinds.yolo(root)
+    draw(source / "1.bmp")
+    return source, options
+
+
 def voc_with_a_line_twice(root: Path) -> Source:
     source, options = sourcekinds.voc(root)
     (source / "ImageSets" / "Main").mkdir(parents=True)
     (source / "ImageSets" / "Main" / "train.txt").write_text("2\n0\n2\n")
+    return source, {**options, "split": "train"}
+
+
+def voc_with_a_line_of_two_words(root: Path) -> Source:
+    source, options = sourcekinds.voc(root)
+    (source / "ImageSets" / "Main").mkdir(parents=True)
+    (source / "ImageSets" / "Main" / "train.txt").write_text("2\n0\n1 -1\n")
     return source, {**options, "split": "train"}
 
 
@@ -119,9 +132,19 @@ CASES: dict[str, tuple[Make, str, set[str]]] = {
         r"1\.bmp and 1\.png have the same annotation file, 1\.xml",
         {"JPEGImages/1.bmp", "JPEGImages/1.png"},
     ),
+    "images of YOLO with one stem": (
+        yolo_of_one_stem,
+        r"1\.bmp and 1\.png have the same label file, .*labels/1\.txt",
+        {"1.bmp", "1.png"},
+    ),
     "image of VOC that a split names twice": (
         voc_with_a_line_twice,
         r"train\.txt, line 3: 2 is named twice",
+        {"train.txt, line 3"},
+    ),
+    "line of a split of VOC with two words": (
+        voc_with_a_line_of_two_words,
+        r"train\.txt, line 3: it has more than a name",
         {"train.txt, line 3"},
     ),
     "row of a table that occurs twice": (

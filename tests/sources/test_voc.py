@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from packer._account import BadSamples
 from packer._sources.base import ReadBuffer, Source
 from packer._sources.voc import voc_source
 from packer.errors import SourceError
@@ -105,6 +106,29 @@ def test_other_classes_are_those_of_all_splits_sorted(voc: Path) -> None:
         assert category.ids == (1, 2, 3, 4, 5)
 
 
+def test_names_of_a_split_may_contain_spaces(voc: Path) -> None:
+    write(voc, "IMG (1)", object_of("cat", (1, 1, 2, 2)))
+    (voc / "ImageSets" / "Main" / "val.txt").write_text("b\nIMG (1)\n")
+    assert list(voc_source(voc, voc, split="val").names) == ["JPEGImages/b.jpg", "JPEGImages/IMG (1).jpg"]
+
+
+def test_images_outside_of_a_split_are_all_counted(voc: Path) -> None:
+    Image.new("RGB", (30, 20)).save(voc / "JPEGImages" / "c.png")
+    assert "left out: 2 images: --split train" in voc_source(voc, voc, split="train").remarks()
+
+
+def test_images_in_subdirectories_are_counted(voc: Path) -> None:
+    for image in ("in/d.jpg", "in/e/f.jpg"):
+        (voc / "JPEGImages" / image).parent.mkdir()
+        Image.new("RGB", (30, 20)).save(voc / "JPEGImages" / image)
+    why = "they are in subdirectories, where VOC has no images"
+    assert f"left out: 2 images (in/d.jpg, in/e/f.jpg): {why}" in voc_source(voc, voc).remarks()
+    for image in "abc":
+        (voc / "JPEGImages" / f"{image}.jpg").unlink()
+    with pytest.raises(SourceError, match=r"no images \(.*\) in it, only in subdirectories: in/d\.jpg, in/e/f\.jpg"):
+        voc_source(voc, voc)
+
+
 def test_images_without_annotation_are_counted_and_have_no_values(voc: Path) -> None:
     Image.new("RGB", (30, 20)).save(voc / "JPEGImages" / "plain.jpg")
     source = voc_source(voc, voc)
@@ -154,8 +178,9 @@ def test_what_is_wrong_around_the_files_is_said(voc: Path, tmp_path: Path) -> No
         voc_source(voc, tmp_path)
     with pytest.raises(SourceError, match=r"no split test: there is no file .*test.txt"):
         voc_source(voc, voc, split="test")
-    with pytest.raises(SourceError, match=r"cat_train.txt, line 1: it has more than a name"):
-        voc_source(voc, voc, split="cat_train")
+    for bad in (BadSamples(), BadSamples(skip=True)):
+        with pytest.raises(SourceError, match=r"cat_train.txt, line 1: it has more than a name"):
+            voc_source(voc, voc, split="cat_train", bad=bad)
     Image.new("RGB", (30, 20)).save(voc / "JPEGImages" / "a.png")
     with pytest.raises(SourceError, match=r"a.jpg and a.png have the same annotation file, a.xml"):
         voc_source(voc, voc)
