@@ -13,9 +13,9 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ import numpy.typing as npt
 from packer._account import BadSamples
 from packer._fields import MARGIN, Field, Stored
 from packer._fields.coco import boxes_of, drawn, keypoints_of, segmentation_problem
-from packer._fields.encoding import is_text
+from packer._fields.encoding import is_text, parsed_json
 from packer._sources.base import SIZE_FIELDS, BlobColumn, Column, ComputedFields, NumberColumn, ReadBuffer, Source, some
 from packer._sources.file_matching import called_otherwise
 from packer._sources.imagefolder import ImageRule, Walk, images_without_labels
@@ -41,11 +41,22 @@ _KINDS_OF_IDS = {int: "numbers", str: "strings"}
 _REMEDY = "Correct the annotation, or remove it from the file."
 
 
-class Segmentation(NamedTuple):
-    """A segmentation as JSON text, which takes a tenth of the memory of lists, and its height and width if known."""
+@dataclass(slots=True)
+class Segmentation:
+    """A segmentation as JSON text, which takes a tenth of the memory of lists.
+
+    Attributes
+    ----------
+    text : bytes
+    size : (int, int), optional
+        The height and width, if they are known.
+    problem : str, optional
+        The reason why the segmentation is invalid.
+    """
 
     text: bytes
     size: tuple[int, int] | None
+    problem: str | None
 
 
 @dataclass(slots=True)
@@ -70,6 +81,11 @@ class CocoImage:
         """Height and width of the image, if the entry has them."""
         height, width = self.members.get("height"), self.members.get("width")
         return None if height is None or width is None else (height, width)
+
+    def equals(self, other: CocoImage) -> bool:
+        """Tell whether another image has the same annotations, except for their ids."""
+        mine, others = ([list((own or {}).values()) for own in (one.objects, one.captions)] for one in (self, other))
+        return mine == others
 
     def annotations(self, *, captions: bool) -> dict[Id, dict[str, Any]]:
         """Return the dict of captions or objects, creating an empty one if the image has none."""
@@ -96,6 +112,8 @@ class Joined:
         The error for each image that is unusable, or has an unusable annotation, by the image's id.
     kinds : dict of str to type
         For each list in the files, such as ``images``, whether its ids are numbers or texts.
+    left : dict of (str, str) to (dict, str)
+        The record of each unusable image, and the name of its entry, by the name and the error in the record.
     """
 
     images: dict[Id, CocoImage] = field(default_factory=dict)
@@ -103,17 +121,26 @@ class Joined:
     about: list[dict[str, Any]] = field(default_factory=list)
     unusable: dict[Id, SourceError] = field(default_factory=dict)
     kinds: dict[str, type[Id]] = field(default_factory=dict)
+    left: dict[tuple[str, str], tuple[dict[str, str], str]] = field(default_factory=dict)
 
     @property
     def category_numbers(self) -> dict[Id, int]:
         """The number of each category: its id, or if ids are texts, a number from 1 on, because 0 is the background."""
         return {id: position if isinstance(id, str) else id for position, id in enumerate(self.categories, 1)}
 
+    def record(self, bad: BadSamples, file_name: str, where: str, error: SourceError) -> None:
+        """Record an unusable image in `bad` and in `left`; `where` is the name of its entry."""
+        name = _sample_name(file_name)
+        if (key := (name, str(error))) not in self.left:
+            self.left[key] = bad.add(name, error), where
 
-class _Unsound(str):
-    """The reason why a segmentation is invalid, stored in place of the segmentation."""
-
-    __slots__ = ()
+    def name_entries(self, listed: Iterable[str]) -> None:
+        """Name a record by its entry if another entry has the same image, which is listed or recorded already."""
+        named = set(listed)
+        for record, where in self.left.values():
+            if record["name"] in named:
+                record["name"] = where
+            named.add(record["name"])
 
 
 def read_joined(files: Sequence[Path], bad: BadSamples | None = None) -> Joined:
@@ -161,13 +188,18 @@ class _File:
             if of_objects:
                 image.annotations(captions=False)
         self._join_annotations(annotations)
-        members = {name: value for name, value in document.items() if name not in ("images", "annotations")}
-        try:
-            json.dumps(members, allow_nan=False)
-        except ValueError as error:
-            raise self._refused("it has a number that JSON does not have, such as NaN") from error
+        members = {
+            name: self._plain(name, value) for name, value in document.items() if name not in ("images", "annotations")
+        }
         if members:
             self._joined.about.append({"file": self._path.name, "members": members})
+
+    def _plain(self, name: str, value: Any) -> Any:
+        """Return a member of the document as JSON values, without `Segmentation`."""
+        try:
+            return parsed_json(json.dumps(value, default=_original))
+        except (ValueError, RecursionError) as error:
+            raise self._refused(f"its member {name!r}: {error}. Correct it, or remove it from the file") from error
 
     def _require_annotations(self, document: Any) -> None:
         """Raise SourceError if a document is not a file of annotations; the message names its actual type."""
@@ -243,7 +275,7 @@ class _File:
         if id is not None and id in self._joined.images:
             self._leave_out(id, where, error)
             return
-        self._bad.add(name if isinstance(name, str) else where, error)
+        self._joined.record(self._bad, name if isinstance(name, str) else where, where, error)
         if id is not None:
             self._joined.unusable[id] = error
 
@@ -304,8 +336,9 @@ class _File:
 
     def _problem(self, entry: dict[str, Any], image: CocoImage) -> str | None:
         """Return the reason why an annotation is unusable; None if it is usable."""
-        if isinstance(entry.get("segmentation"), _Unsound):
-            return f"{entry['segmentation']}. {_REMEDY}"
+        segmentation = entry.get("segmentation")
+        if segmentation is not None and segmentation.problem is not None:
+            return f"{segmentation.problem}. {_REMEDY}"
         if _is_caption(entry):
             return None if isinstance(entry["caption"], str) else "its caption is not text"
         problem = self._problem_of_object(entry, image)
@@ -334,7 +367,8 @@ class _File:
         """
         if id not in self._joined.unusable:
             image = self._joined.images.get(id)
-            self._bad.add(name if image is None else image.members["file_name"], error)
+            name = name if image is None else image.members["file_name"]
+            self._joined.record(self._bad, name, f"image {id}", error)
             self._joined.unusable[id] = error
 
     def _join(self, known: dict[str, Any], more: dict[str, Any], what: str) -> SourceError | None:
@@ -353,15 +387,22 @@ class _File:
 
 
 def _shortened(members: dict[str, Any]) -> dict[str, Any]:
-    """Replace the segmentation in a parsed JSON object by its text, or by the reason why it is invalid."""
+    """Replace the segmentation in a parsed annotation by a `Segmentation`. Other JSON objects do not change."""
     value = members.get("segmentation")
-    if value is not None:
-        if problem := segmentation_problem(value):
-            members["segmentation"] = _Unsound(problem)
-        else:
-            size = tuple(value["size"]) if isinstance(value, dict) else None
-            members["segmentation"] = Segmentation(json.dumps(value, separators=(",", ":")).encode(), size)
+    if value is not None and "image_id" in members:
+        problem = segmentation_problem(value)
+        size = tuple(value["size"]) if isinstance(value, dict) and not problem else None
+        text = json.dumps(value, separators=(",", ":"), default=_original)
+        members["segmentation"] = Segmentation(text.encode(), size, problem)
     return members
+
+
+def _original(segmentation: Segmentation) -> Any:
+    return json.loads(segmentation.text)
+
+
+def _sample_name(file_name: str) -> str:
+    return str(PurePosixPath(file_name.replace(os.sep, "/")))
 
 
 def _id(value: Any) -> Id | None:
@@ -551,7 +592,7 @@ def _members(entry: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any] |
     """
     more = {name: value for name, value in entry.items() if name not in known or value is None}
     if isinstance(own := more.get("segmentation"), Segmentation):  # of a caption; objects have a field for it
-        more["segmentation"] = json.loads(own.text)
+        more["segmentation"] = _original(own)
     more |= {name: id for name in _IDS if name in known and isinstance(id := entry[name], str)}
     keypoints = entry.get("keypoints")
     if keypoints is not None and (not keypoints or np.array(keypoints, np.float32).tolist() != keypoints):
@@ -658,9 +699,10 @@ def coco_source(
         computed=ComputedFields(derived, _drawn_mask) if derived else None,
         size_field=SIZE_FIELDS["coco"],
         about=tuple(joined.about),
-        doubts=tuple(bad.found),
     )
-    return source.without({names[ids[row]] for row in unusable})
+    source = source.without_bad(sorted(unusable), bad)
+    joined.name_entries(source.names)
+    return replace(source, doubts=tuple(bad.found))
 
 
 def _with_all_boxes(
@@ -715,18 +757,23 @@ def _flat_boxes(images: Sequence[CocoImage]) -> Iterator[str]:
 
 
 def _names(joined: Joined, shown: str, bad: BadSamples) -> dict[Id, str]:
-    """Return the sample name of each image by id; images with invalid or repeated names are left out as bad samples."""
+    """Return the sample name of each image by id; images with invalid or repeated names are left out as bad samples.
+
+    If two images have the same name and the same annotations, the first one is not left out.
+    """
     names: dict[Id, str] = {}
     first: dict[str, Id] = {}
     for id, image in joined.images.items():
         file_name = image.members.pop("file_name")
-        name = str(PurePosixPath(file_name.replace(os.sep, "/")))
+        name = _sample_name(file_name)
         if problem := name_problem(name):
             bad.add(f"image {id}", SourceError(f"{shown}: image {id}: file_name {printable(file_name)}: {problem}"))
             continue
         if first.setdefault(name, id) != id:
             one = f"{shown}: the images {first[name]} and {id} have the same file_name, {printable(file_name)}"
-            bad.add(f"image {id}", SourceError(one))
+            joined.record(bad, name, f"image {id}", SourceError(one))
+            if not image.equals(joined.images[first[name]]):
+                names.pop(first[name], None)
             continue
         names[id] = name
         if name != file_name:

@@ -66,6 +66,17 @@ def voc_with_a_line_of_two_words(root: Path) -> Source:
     return source, {**options, "split": "train"}
 
 
+def image_twice(*, same: bool) -> Make:
+    """Return a maker of COCO's annotations with two images of one file, with the same annotations or with others."""
+
+    def change(document: dict[str, Any]) -> None:
+        document["images"].append({**document["images"][1], "id": 7})
+        if same:
+            document["annotations"].append({**document["annotations"][2], "id": 9, "image_id": 7})
+
+    return coco(change)
+
+
 def metadata_and(row: str) -> Make:
     """Return a maker of images with a table of the Hub that has a further row."""
 
@@ -105,6 +116,31 @@ CASES: dict[str, tuple[Make, str, set[str]]] = {
         coco(lambda document: document["images"].append(5)),
         "entry 3 of images, .* has no id",
         {"entry 3 of images"},
+    ),
+    "images with one id and one name": (
+        coco(lambda document: document["images"].append(document["images"][1])),
+        "the id 1 occurs twice",
+        {"1.png"},
+    ),
+    "entry without an id of an image that another has": (
+        coco(lambda document: document["images"].append({"file_name": "1.png"})),
+        "entry 3 of images, .* has no id",
+        {"entry 3 of images"},
+    ),
+    "entry without a height of an image that another has": (
+        coco(lambda document: document["images"].append({**document["images"][1], "id": 7, "height": 0})),
+        "image 7 has the height 0",
+        {"image 7"},
+    ),
+    "images of one file with the same annotations": (
+        image_twice(same=True),
+        "the images 1 and 7 have the same file_name, 1.png",
+        {"image 7"},
+    ),
+    "images of one file with other annotations": (
+        image_twice(same=False),
+        "the images 1 and 7 have the same file_name, 1.png",
+        {"1.png"},
     ),
     "annotation without an id": (entry("annotations", 2, id=None), "entry 2 of annotations, .* no id", {"1.png"}),
     "annotation with a text as id": (entry("annotations", 0, id="0"), "all as strings", {"0.png"}),

@@ -195,7 +195,9 @@ ONE = {"id": 8, "image_id": 3, "category_id": 1, "bbox": [1, 2, 3, 4]}
         ({"also": {"area": "big"}}, "area 'big' is not a number"),
         ({"also": {"area": float("nan")}}, "annotation 8 of a.png: its area nan is not a number"),
         ({"also": {"score": float("inf")}}, "field 'members' of annotation 8"),
-        ({"info": {"year": float("nan")}}, "it has a number that JSON does not have, such as NaN"),
+        ({"info": {"year": float("nan")}}, "its member 'info': NaN is not a JSON number"),
+        ({"licenses": [{"year": float("inf")}]}, "its member 'licenses': Infinity is not a JSON number"),
+        ({"info": json.loads("[" * 500 + "]" * 500)}, "its member 'info': it is nested too deeply"),
         ({"also": {"keypoints": [1, 2]}}, "keypoints are not a list"),
         ({"also": {"segmentation": [[1, 2, 3]]}}, "annotation 8 of a.png: a polygon must have three points"),
         ({"also": {"segmentation": {"size": [2, 3], "counts": [6]}}}, "run lengths have the size"),
@@ -305,6 +307,27 @@ def test_images_that_are_not_there_are_left_out_on_request_and_files_without_ent
         "left out: 1 image (more.png): it has no entry in the annotations",
         "left out: 1 image (gone.png): it does not exist; --on-missing skip",
     ]
+
+
+def test_what_is_called_segmentation_elsewhere_is_unchanged(tmp_path: Path) -> None:
+    polygons: list[Any] = [[[1, 1, 5, 1, 5, 5]], [[1, 2]], "none", True]
+    others = [{"id": number, "segmentation": one} for number, one in enumerate(polygons)]
+    members = {"info": {"image_id": 3, "segmentation": [[1, 2]]}, "licenses": others, "segmentation": polygons[0]}
+    categories = [{"id": 1, "name": "cat", "segmentation": "yes"}]
+    image = {**IMAGE, "segmentation": [[1, 2]]}
+    also = {"segmentation": polygons[0], "source": {"segmentation": polygons}}
+    images, file = small(tmp_path, **members, categories=categories, images=[image], also=also)
+    source = coco_source(images, [file])
+    assert source.about == ({"file": file.name, "members": {"categories": categories, **members}},)
+    values = values_of(source, 0)
+    assert image_of(values, "a.png") == image
+    assert annotations_of(values) == [{**ONE, **also}]
+
+
+def test_an_error_says_why_no_image_can_be_used(tmp_path: Path) -> None:
+    images, file = small(tmp_path, also={"score": float("nan")})
+    with pytest.raises(SourceError, match=r"no image can be used: .*field 'members' of annotation 8"):
+        coco_source(images, [file], bad=BadSamples(skip=True))
 
 
 def test_a_file_of_captions_says_nothing_of_objects(tmp_path: Path) -> None:
