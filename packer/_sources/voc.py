@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import json
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -24,6 +23,7 @@ import numpy.typing as npt
 
 from packer._account import BadSamples
 from packer._fields import MARGIN, Field
+from packer._fields.encoding import encoded_json
 from packer._sources.base import BlobColumn, Column, FileColumn, Source, some
 from packer._sources.file_matching import account_for_split
 from packer._sources.imagefolder import ImageRule, Walk, images_without_labels, subdirectories
@@ -68,10 +68,6 @@ class Annotation:
         return np.array([one.get(name, _NOT_SAID) for one in self.switches], np.int8)
 
 
-class _ProblemError(ValueError):
-    """A file is not an annotation; the message has the reason."""
-
-
 def read_annotation(path: Path) -> Annotation:
     """Read a file of annotations.
 
@@ -89,7 +85,7 @@ def read_annotation(path: Path) -> Annotation:
         raise SourceError(f"{printable(path)}: cannot be read: {error.strerror}") from error
     except (expat.ExpatError, RecursionError) as error:
         raise SourceError(f"{printable(path)}: it is not XML: {error}") from error
-    except _ProblemError as error:
+    except ValueError as error:
         raise SourceError(f"{printable(path)}: {printable(error)}. {_REMEDY}") from error
 
 
@@ -109,11 +105,9 @@ def _in_utf_8(data: bytes) -> bytes:
             raise LookupError(encoding)
         return _decoded(data, known).encode("utf-8")
     except LookupError:
-        raise _ProblemError(
-            f"it declares the encoding {encoding}, which Python does not know. Save it as UTF-8"
-        ) from None
+        raise ValueError(f"it declares the encoding {encoding}, which Python does not know. Save it as UTF-8") from None
     except UnicodeError as error:
-        raise _ProblemError(f"it is not text in the encoding {encoding}: {error}. Save it as UTF-8") from None
+        raise ValueError(f"it is not text in the encoding {encoding}: {error}. Save it as UTF-8") from None
 
 
 def _decoded(data: bytes, encoding: str) -> str:
@@ -132,7 +126,7 @@ def _parsed(data: bytes) -> ElementTree.Element:
     """
 
     def refuse(*declared: Any) -> None:
-        raise _ProblemError("it has a DTD, which packer does not read")
+        raise ValueError("it has a DTD, which packer does not read")
 
     builder = ElementTree.TreeBuilder()
     parser = expat.ParserCreate("utf-8")
@@ -146,21 +140,20 @@ def _parsed(data: bytes) -> ElementTree.Element:
 
 def _annotation(root: ElementTree.Element) -> Annotation:
     if root.tag != "annotation":
-        raise _ProblemError(f"its root element is {root.tag!r}, but it should be annotation")
+        raise ValueError(f"its root element is {root.tag!r}, but it should be annotation")
     objects = root.findall("object")
     size = _size(root)
     names, boxes = [], []
     for number, one in enumerate(objects, 1):
         name = (one.findtext("name") or "").strip()
         if not name:
-            raise _ProblemError(f"object {number} has no name")
+            raise ValueError(f"object {number} has no name")
         names.append(name)
         boxes.append(_box(one, f"object {number} ({name})", size))
     flags = [
         {member.tag: _FLAG_VALUES[member.text] for member in one if member.text in _FLAG_VALUES} for one in objects
     ]
-    text = json.dumps({"annotation": _members(root)}, ensure_ascii=False, separators=(",", ":"))
-    return Annotation(text.encode("utf-8"), names, boxes, flags)
+    return Annotation(encoded_json({"annotation": _members(root)}), names, boxes, flags)
 
 
 def _members(element: ElementTree.Element) -> Any:
@@ -186,14 +179,14 @@ def _box(element: ElementTree.Element, what: str, size: tuple[float, float] | No
     sides = [_number(element.findtext(f"bndbox/{name}")) for name in _SIDES]
     box = [side for side in sides if side is not None]
     if len(box) != 4:
-        raise _ProblemError(f"{what} has no bndbox of four numbers {' '.join(_SIDES)}")
+        raise ValueError(f"{what} has no bndbox of four numbers {' '.join(_SIDES)}")
     left, top, right, bottom = box
     if right < left or bottom < top:
-        raise _ProblemError(f"{what}: its box {box} ends before it begins: boxes are {' '.join(_SIDES)}")
+        raise ValueError(f"{what}: its box {box} ends before it begins: boxes are {' '.join(_SIDES)}")
     if size is None:
         return box
     if min(left, top) < -MARGIN or right > size[0] + MARGIN or bottom > size[1] + MARGIN:
-        raise _ProblemError(f"{what}: its box {box} lies outside the image of {size[0]:g} x {size[1]:g} pixels")
+        raise ValueError(f"{what}: its box {box} lies outside the image of {size[0]:g} x {size[1]:g} pixels")
     return box
 
 

@@ -160,6 +160,7 @@ BOMB = '<!DOCTYPE a [<!ENTITY b "bbbbbbbbbb"><!ENTITY c "&b;&b;&b;&b;">]>'
         ([], BOMB, "it has a DTD"),
         (["<object>"], "", "it is not XML"),
         ([], "<other/>", "it is not XML"),
+        (["<a>" * 200 + "</a>" * 200], "", "it is nested too deeply. Correct the file"),
         (["<a>" * 100_000 + "</a>" * 100_000], "", "it is not XML: maximum recursion"),
     ],
 )
