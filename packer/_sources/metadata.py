@@ -226,7 +226,8 @@ def metadata_source(
     rows.read(header, _NAME, label)
     rows.require_sound()
     _leave_out_files_outside(rows)
-    flat = not has_classes or any("/" not in name.replace("\\", "/") for name in rows.names)
+    bare = [name for name in rows.names if "/" not in name.replace("\\", "/")]  # one typing error changes no label
+    flat = not has_classes or len(bare) == len(rows.names) or any(os.path.isfile(root / name) for name in bare)
     own = rows.files(rows.columns())
     if flat:
         listed = unlabeled_source(root, rule).without(own)
@@ -257,8 +258,12 @@ def metadata_source(
 
 def _has_labels(table: LabelTable, name: str, kinds: Mapping[str, str]) -> bool:
     """Tell whether a column named like labels has them. If all its cells are lists, it is a field, if it may be one."""
-    cells = (cell for chunk in table.chunks([name]) for cell in chunk.columns[name])
-    return name == _LABELS[0] or kinds.get(name) != "json" or any(type(cell) in (int, float, str) for cell in cells)
+    return name == _LABELS[0] or kinds.get(name) != "json" or _has(table, name, int, float, str)
+
+
+def _has(table: LabelTable, name: str, *types: type) -> bool:
+    """Tell whether a column has cells of these types. Then others are bad cells, which do not change its meaning."""
+    return any(type(cell) in types for chunk in table.chunks([name]) for cell in chunk.columns[name])
 
 
 def _require_distinct(table: LabelTable, header: Sequence[str]) -> None:
@@ -367,7 +372,7 @@ def _specs(
         name, dtype = column, ""
         if column in _OF_OBJECTS:
             name, kind = _OF_OBJECTS[column]
-        elif column.endswith(_OF_FILES) and kind == "text":
+        elif column.endswith(_OF_FILES) and (kind == "text" or (kind == "json" and _has(table, column, str))):
             name = column.removesuffix(_OF_FILES)
             kind = "mask" if "mask" in name.lower() else "image"
         elif kind in OF_SCALARS:

@@ -181,6 +181,19 @@ def test_a_label_of_metadata_that_is_none_leaves_out_its_image_only(
     assert list(packer.open_dataset(tmp_path / "out.lmdb").samples) == [("0.png", 0), ("2.png", 2)]
 
 
+def test_a_path_of_metadata_that_is_none_leaves_out_its_image_only(tmp_path: Path) -> None:
+    root = tmp_path / "tree"
+    paths = ["depth/0.png", 7, "depth/2.png"]
+    for name in ("0.png", "1.png", "2.png", paths[0], paths[2]):
+        solid(root / str(name))
+    lines = [{"file_name": f"{number}.png", "depth_file_name": path} for number, path in enumerate(paths)]
+    (root / "metadata.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    with pytest.raises(SourceError, match=r"line 2: column 'depth_file_name': 7 is not the path.*on_error='skip'"):
+        packer.convert(root, tmp_path / "out.lmdb")
+    made = packer.convert(root, tmp_path / "out.lmdb", on_error="skip").manifest
+    assert ([one["name"] for one in made.skipped], [field.name for field in made.fields]) == (["1.png"], ["depth"])
+
+
 def test_labels_of_metadata_may_be_numbers_and_texts(tree: Path, tmp_path: Path) -> None:
     (tree / "text.png").unlink()
     lines = [{"file_name": f"{number}.png", "label": label} for number, label in enumerate((0, "1", 2))]

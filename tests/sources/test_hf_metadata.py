@@ -138,6 +138,15 @@ def test_a_tree_with_classes_keeps_its_images_order_and_classes(tmp_path: Path) 
     assert (flat.classes, flat.labels.tolist(), values(flat)) == ([], [-1] * 3, values(source))
 
 
+def test_a_row_of_an_image_that_does_not_exist_changes_no_class(tmp_path: Path) -> None:
+    touch(tmp_path, "cat/1.png", "dog/1.png")
+    write(tmp_path, ".csv", [{"file_name": name, "caption": "x"} for name in ("cat/1.png", "dog/1.png", "2.png")])
+    source = opened(tmp_path, on_missing="skip")
+    assert (source.classes, source.labels.tolist()) == (["cat", "dog"], [0, 1])
+    touch(tmp_path, "2.png")
+    assert opened(tmp_path).classes == []
+
+
 def test_a_column_of_labels_is_the_label(tmp_path: Path) -> None:
     touch(tmp_path, "a.png", "b.png", "c.png")
     for name in ("label", "labels"):
