@@ -98,6 +98,7 @@ _SHARED = (
     1 << 27,
     100,
 )  # limit of the bytes to which samples refer: a constant plus a multiple of the size of the files
+_NAMED = -2  # class name number n has the label -2 - n until all samples are known
 _JSON_BEGINS = ("{", "[")  # objects and lists, which name no class
 
 
@@ -212,7 +213,7 @@ class _Rows:
         self._most, self._most_held, self._held, self._last_packed = _FEW, _SHARED[0], 0, -1
         self._class_names: dict[str, int] = {}  # in the order of their first occurrence
         self._names_of_ids: dict[int, str] = {}
-        self._numbered = self._named = self._contradictory = False
+        self._contradictory = False
         self._left_out = np.zeros(0, bool)  # a mask of the rows, once all are there
 
     def add(self, entries: Sequence[Entry], unit: int) -> None:
@@ -358,9 +359,7 @@ class _Rows:
                     f"its label is JSON, {printable(label)[:40]}, not a class id or a class name. Store it as a field: "
                     "--key NAME:json=KEY and --key image=KEY",
                 )
-            self._named = True
-            return self._class_names.setdefault(label, len(self._class_names))
-        self._numbered = True
+            return _NAMED - self._class_names.setdefault(label, len(self._class_names))
         is_id = UNLABELED <= label < 1 << 62 and label == int(label)
         return label if is_id else self._refuse(entry, unit, f"its label is {label}")
 
@@ -410,9 +409,9 @@ class _Rows:
         known = container.classes if classes is None else list(classes)
         if container.label_type != "class":
             return labels, [], container.label_type, notes
-        if self._named and self._numbered:
-            raise SourceError(f"{_shown(container)}: some labels are numbers, others are class names")
-        if self._named:
+        labels = self._of_one_kind(labels, samples)
+        if (labels <= _NAMED).any():
+            labels = np.where(labels <= _NAMED, _NAMED - labels, UNLABELED)
             names = self._of_directories(samples, notes) if container.directories_are_classes else [*self._class_names]
             if known is None:
                 known = sorted(set(names))
@@ -437,6 +436,22 @@ class _Rows:
                 return labels, [], "int", notes
             known = list(map(str, range(int(labels[labels <= largest].max(initial=UNLABELED)) + 1)))
         return self._within(labels, samples, len(known)), list(known), "class", notes
+
+    def _of_one_kind(self, labels: Labels, samples: Names) -> Labels:
+        """Leave out the few samples with class names if most labels are numbers, or the reverse; or raise an error."""
+        named, numbers = labels <= _NAMED, labels > UNLABELED
+        if not named.any() or not numbers.any():
+            return labels
+        if named.sum() == numbers.sum():
+            raise SourceError(f"{_shown(self._container)}: half of the labels are numbers, the others are class names")
+        few, most = (named, "numbers") if named.sum() < numbers.sum() else (numbers, "class names")
+        names = list(self._class_names)
+        reasons = {}
+        for label in np.unique(labels[few]).tolist():
+            shown = printable(names[_NAMED - label])[:80] if label <= _NAMED else label
+            reasons[label] = f"its label is {shown}, but most labels are {most}"
+        self._leave_out(labels, samples, reasons)
+        return np.where(few, UNLABELED, labels)
 
     def _renumbered(self, labels: Labels, samples: Names, own: Sequence[str], classes: Sequence[str]) -> Labels:
         """Map labels to the ids of the user's classes, by class name."""

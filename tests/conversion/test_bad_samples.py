@@ -266,6 +266,27 @@ def test_a_sample_of_an_unknown_class_in_a_container_is_left_out(
     assert [one["name"] for one in bad.found] == ["1.jpg"]
 
 
+@pytest.mark.parametrize(
+    ("labels", "left", "problem"),
+    [
+        ([3, "cat", 0, None, 3], [3, 0, -1, 3], "1.jpg: its label is cat, but most labels are numbers"),
+        (["cat", 7, "ant", "cat"], [1, 0, 1], "1.jpg: its label is 7, but most labels are class names"),
+    ],
+)
+def test_the_few_labels_of_another_kind_in_a_container_are_left_out(
+    entries: Entries, labels: list[Any], left: list[int], problem: str
+) -> None:
+    entries.given = [Entry(f"{at}.jpg", b"1", label) for at, label in enumerate(labels)]
+    with pytest.raises(SourceError, match=f"{problem}.*on_error='skip'"):
+        list_samples(entries)
+    bad = BadSamples(skip=True)
+    assert list_samples(entries, bad=bad).labels.tolist() == left
+    assert [one["name"] for one in bad.found] == ["1.jpg"]
+    entries.given = [Entry("0.jpg", b"1", "cat"), Entry("1.jpg", b"1", 0)]
+    with pytest.raises(SourceError, match="half of the labels are numbers, the others are class names"):
+        list_samples(entries, bad=bad)
+
+
 def test_samples_of_classes_that_the_given_pack_lacks_are_left_out(tmp_path: Path) -> None:
     for name in ("cat/0.png", "owl/1.png"):
         solid(tmp_path / "tree" / name)
