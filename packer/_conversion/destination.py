@@ -70,6 +70,7 @@ from packer._storage.stamps import MENDABLE, same_stamp, stamp_in
 from packer.errors import (
     DestinationError,
     NotAPackError,
+    PackError,
     PackLockedError,
     PackNotFoundError,
     RemoteError,
@@ -431,9 +432,9 @@ class LocalDestination(Destination):
                 if time.monotonic() >= deadline:
                     raise
                 time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
-            except DestinationError:
+            except (DestinationError, PackError):  # PackError: a check did not find the files that were just written
                 if os.path.exists(path) or not os.path.exists(self.paths.job):
-                    break  # another process made the part meanwhile, or all parts, and finished the pack
+                    break  # another process made the part meanwhile, or finished the pack and removed these files
                 raise
         return PartCounts.at(path)
 

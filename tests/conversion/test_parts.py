@@ -21,8 +21,9 @@ from packer._conversion.destination import LocalDestination
 from packer._conversion.partition import Partition, SharedSource, finish
 from packer._conversion.recipe import Recipe
 from packer._conversion.workspace import Workspace, WorkspacePaths
-from packer._formats import open_pack
+from packer._formats import check_readable, open_pack
 from packer._images.resize import ResizeSpec
+from packer._manifest import Manifest
 from packer._packs.info import digest
 from packer._packs.verify import verify
 from packer._sources.base import Source
@@ -535,6 +536,27 @@ def test_a_task_that_comes_too_late_finds_the_pack_finished(tree: Path, tmp_path
     make_all(work, source)
     assert work.convert(source, 1).bytes_in == 0
     assert os.listdir(tmp_path) == ["pack.lmdb"]
+
+
+def test_a_task_whose_files_were_removed_by_another_that_finished_finds_the_pack(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two tasks of one part: the later one begins before the earlier one names the part, and ends after the pack."""
+    path, real = tmp_path / "pack.lmdb", check_readable
+    work = job(path, 2)
+    source = begin(work, tree)
+    work.convert(source, 0)
+
+    def finishing(made: Path, manifest: Manifest) -> None:
+        monkeypatch.undo()
+        shutil.copy(made, work.files.part(work.names[1]))
+        finish(path)
+        real(made, manifest)
+
+    monkeypatch.setattr("packer._conversion.convert.check_readable", finishing)
+    assert work.convert(source, 1).bytes_in == 0
+    assert os.listdir(tmp_path) == ["pack.lmdb"]
+    assert verify(path) == []
 
 
 def test_a_task_that_waited_while_the_pack_was_finished_begins_no_other(tree: Path, tmp_path: Path) -> None:
