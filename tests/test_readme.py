@@ -38,6 +38,7 @@ def blocks_of(page: str) -> list[tuple[str, str]]:
 
 
 @needs_environment
+@pytest.mark.timeout(900)  # they take a minute on a free machine
 def test_its_blocks_run_in_order(tmp_path: Path) -> None:
     blocks = blocks_of("README.md")
     assert "scripts/demo" in blocks[0][1]
@@ -54,7 +55,7 @@ def test_its_blocks_run_in_order(tmp_path: Path) -> None:
         capture_output=True,
         cwd=tmp_path,
         env=environment,
-        timeout=600,
+        timeout=800,
     )
     assert result.returncode == 0, (result.stdout[-2000:], result.stderr[-4000:])
     assert "Traceback" not in result.stderr

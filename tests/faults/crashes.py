@@ -50,12 +50,11 @@ class CrashServer:
     """
 
     def __init__(self, checkpoint_samples: int) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.crashes", str(checkpoint_samples)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        self._command = [sys.executable, "-m", "tests.faults.crashes", str(checkpoint_samples)]
+        self._start()
+
+    def _start(self) -> None:
+        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run(
         self,
@@ -116,7 +115,13 @@ class CrashServer:
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
-        answer = json.loads(self._process.stdout.readline())
+        try:
+            answer = json.loads(self._process.stdout.readline())
+        except BaseException:  # the test timed out; the next test must not get this answer
+            self._process.kill()
+            self.close()
+            self._start()
+            raise
         if isinstance(answer, str):
             raise AssertionError(f"the work failed: {answer}")
         return None if answer is None else Ended(*answer)

@@ -136,6 +136,7 @@ def test_many_images_are_drawn_as_all_are_and_few_have_more_large_ones() -> None
     assert means[1] == pytest.approx(1, abs=0.03)
 
 
+@pytest.mark.measures
 @pytest.mark.parametrize(
     ("options", "least", "most"), [({"codec": "png"}, 0.5, 1.0), ({"resize": 300}, 0.0, 1.0)], ids=str
 )
@@ -161,14 +162,18 @@ def test_a_pause_during_one_image_does_not_distort_that_share(
     source = request.open(request.dst, None)
     population = Population(source.present_stamps()[:, 0], np.arange(240), 240)
     setup = TrialSetup(source, population, tmp_path, lambda *shown: None)
-    prepare, smallest, paused = TrialSetup._prepare, np.argmin(population.sizes(np.arange(0, 20, 5))), []
+    sizes, prepared = source.present_stamps()[:, 0], []
+    smallest = min(population.order[:20:5], key=lambda index: sizes[index])
 
-    def prepare_slowly(self: TrialSetup, request: Any, index: int) -> float:
-        paused.append(index)
-        return prepare(self, request, index) + 0.1 * (len(paused) == 5 + smallest)
+    def prepare(self: TrialSetup, request: Any, index: int) -> float:
+        """Return the seconds of an image, a third of them independent of its bytes, and a pause in the second pass."""
+        prepared.append(index)
+        paused = index == smallest and prepared.count(index) == 2
+        return float(population.mean_size / 2 + sizes[index]) * 1e-8 + 0.1 * paused
 
-    monkeypatch.setattr(TrialSetup, "_prepare", prepare_slowly)
-    assert 0.5 <= setup.prepare_images(request)[1] <= 1
+    monkeypatch.setattr(TrialSetup, "_prepare", prepare)
+    assert setup.prepare_images(request)[1] == pytest.approx(2 / 3)
+    assert len(prepared) > 4 * 2  # each image was prepared again after the pause
 
 
 def test_what_a_process_loads_once_is_counted_once(photos: Path, tmp_path: Path) -> None:
