@@ -6,7 +6,6 @@ import json
 import math
 import re
 import reprlib
-from collections.abc import Mapping
 from typing import Any, NoReturn
 
 
@@ -50,8 +49,8 @@ def _require_shallow(value: Any, text: str) -> None:
         return
     level = [value]
     for _ in range(_DEEPEST):
-        inner = (one.values() if isinstance(one, Mapping) else one for one in level)
-        level = [value for values in inner for value in values if isinstance(value, (list, tuple, Mapping))]
+        inner = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [value for values in inner for value in values if isinstance(value, (list, tuple, dict))]
         if not level:
             return
     raise ValueError(_TOO_DEEP)
