@@ -7,7 +7,7 @@ is evaluated.
 
 CIFAR-10 and CIFAR-100 (https://www.cs.toronto.edu/~kriz/cifar.html): a record has a class of 1 byte (in CIFAR-100 two
 bytes: the coarse class, then the fine class) and 32 x 32 pixels. The pixels are a red plane, a green plane and a blue
-plane, each stored row by row. Text files next to them list the names of the classes, one on each line.
+plane, each stored row by row. Text files next to the binary files list the names of the classes, one on each line.
 
 IDX (http://yann.lecun.com/exdb/mnist) is also the format of Fashion-MNIST, KMNIST and EMNIST. A file is big-endian: u16
 0, u8 type (8: bytes), u8 number of axes, a u32 length for each axis, and the elements. An array of images has three
@@ -44,8 +44,8 @@ def pixel_layout(shape: Sequence[int], *, of_many: bool = False) -> tuple[PixelL
     """Return the pixel layout, height and width of the images in an array of bytes.
 
     The result is None if the array does not hold images. It is also None if the layout is ambiguous: an array of three
-    axes, one of them with 1, 3 or 4 elements, may be a single image with channels. `of_many` states that the first axis
-    counts images.
+    axes, one of them with 1, 3 or 4 elements, may be a single image with channels. If `of_many` is true, the caller
+    knows that the array holds many images, and that the first axis counts them.
     """
     if 0 in shape[1:]:
         return None
@@ -71,7 +71,7 @@ def undecided(shape: Sequence[int]) -> str:
 
 
 def matlab_layout(shape: Sequence[int], *, of_many: bool = False) -> tuple[PixelLayout, int, int] | None:
-    """Return the pixel layout, height and width of images that MATLAB wrote, as `pixel_layout` does.
+    """Do the same as `pixel_layout` for an array that MATLAB wrote.
 
     MATLAB stores images as H x W x C x N, column by column, and HDF5 reports the axes in reverse order: N x C x W x H.
     """
@@ -91,7 +91,7 @@ _LABELS = re.compile(r"(?:.*[_-])?(?:labels?|targets?|y)(?:[_-].*)?\.npy", re.IG
 
 @dataclass(eq=False)
 class NpyImages(Container):
-    """Files ``.npy`` of images, with label files next to them."""
+    """``.npy`` files of images, with label files next to them."""
 
     kind = "npy"
     suffixes = (".npy",)
@@ -321,7 +321,7 @@ class CIFAR(Container):
 
 
 def _bytes_of_labels(name: str) -> int:
-    """Return the number of label bytes of a record in a file of this name; 0 if it is not a CIFAR file."""
+    """Return how many label bytes each record has in a file of this name; 0 if no CIFAR file has this name."""
     return 1 if _TEN.fullmatch(name) else 2 if _HUNDRED.fullmatch(name) else 0
 
 

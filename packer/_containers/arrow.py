@@ -474,7 +474,10 @@ class ArrowFile:
         return unpack(location.codec, self._file.read(location.piece.offset, location.piece.size), location.unpacked)
 
     def _own(self, batch: ArrowBatch, number: int) -> bytes:
-        """Return a buffer; ValueError if the buffers returned so far, repeated ones included, exceed the size limit."""
+        """Return a buffer; ValueError if all buffers returned so far exceed the size limit together.
+
+        A buffer that is returned twice counts twice.
+        """
         data = self._bytes(batch, number)
         self._taken += len(data)
         if self._taken > (most := MOST_UNPACKED if batch.codec else self._file.size):
@@ -721,7 +724,11 @@ class ArrowImages(TableImages):
 
 
 def _is_image(field: Any, features: Mapping[str, Any], chosen: str | None) -> bool:
-    """Tell whether a column holds images: structures of bytes and path, or bytes that the features or the user name."""
+    """Tell whether a column holds images.
+
+    True if the values are structures of bytes and a path. Also true if the values are bytes, and either the features
+    or the user (`chosen`) declare the column as images.
+    """
     called = is_image_feature(features.get(field.name)) or field.name == chosen
     kind = getattr(field.type, "storage_type", field.type)
     return sorted(names_of(kind)) == ["bytes", "path"] or (called and str(kind) in ("binary", "large_binary"))

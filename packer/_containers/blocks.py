@@ -1,4 +1,4 @@
-"""Reads container files in blocks, because they have many small records, close together or between images.
+"""Reads container files in blocks, because these files have many small records, side by side or between images.
 
 Containers that report no offset in their errors use `ContainerFile`, which raises a SourceError at any failure to read.
 """
@@ -45,7 +45,7 @@ class BlockReader:
         self.data, self.begin, self._block = b"", 0, _SMALL
 
     def at(self, offset: int, size: int) -> int:
-        """Load `size` bytes at `offset`, fewer at the file's end; return the position of the first one in `data`.
+        """Load `size` bytes at `offset`, fewer at the file's end; return the index of the first byte in `data`.
 
         Parameters
         ----------

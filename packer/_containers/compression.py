@@ -1,8 +1,8 @@
 """Codecs for compressed ranges of files, and on-demand unpacking of such ranges.
 
 A value in a compressed range has no offset in the file, so no index can locate the value; a conversion unpacks the
-range instead. Each compressed range is numbered as if it were a file, after the last file of its container. A value's
-offset then counts in the unpacked bytes.
+range instead. Each compressed range is numbered as if it were a file, after the last file of its container. The offset
+of a value in it is an offset in the unpacked bytes.
 """
 
 from __future__ import annotations
@@ -152,7 +152,10 @@ class PackedSpool:
         self._last: tuple[Piece, str, int, int] | None = None
 
     def add(self, packed: Packed) -> int:
-        """Return the number of the range that holds a value. The caller adds all values of one range consecutively."""
+        """Add the range that holds a value, unless the last value was in the same range; return the range's number.
+
+        The caller adds all values of one range consecutively.
+        """
         whole = packed.piece, packed.codec, packed.unpacked, packed.crc32
         if not (packed.offset >= 0 and 0 <= packed.size <= packed.unpacked - packed.offset):
             raise AssertionError(f"{packed} exceeds its bounds")
@@ -187,7 +190,7 @@ class PackedRanges:
         self._cache: dict[int, bytes] = {}  # replaced and never changed, so that it needs no lock
 
     def origins(self, numbers: Ints) -> Ints:
-        """Return the number of the file that each value comes from."""
+        """Return, for each number of a file or of a compressed range, the number of the file that has the bytes."""
         numbers = np.maximum(numbers, ~numbers)
         packed = numbers >= self.first
         if not packed.any():

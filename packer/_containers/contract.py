@@ -144,14 +144,14 @@ class Entry(NamedTuple):
         A relative path with forward slashes and the suffix of the image's type. Names are unique within one file of the
         container.
     image : Piece, Packed or bytes
-        The encoded image; or, if `shape` is set, the pixels. The value is bytes only if the image is neither a single
-        range of a file nor a part of one compressed range.
+        The encoded image; or, if `shape` is set, the pixels. A `Piece` if the image is a single range of a file, a
+        `Packed` if it is a part of one compressed range, otherwise bytes.
     label : int, float, str, Named or None
         A class id, a class name, or both (`Named`). A number if the container's `label_type` is ``"int"`` or
         ``"float"``. None for a sample without a label.
     values : mapping
         The values of fields, by name. A value is a range with the bytes that a pack stores, or the encoded value from
-        `Field.encode`. A field without an entry has no value.
+        `Field.encode`. A field that is not in the mapping has no value.
     shape : (height, width), optional
         The size of an image that is stored as pixels in the container's `PixelLayout`. A container in which only some
         images have a shape can be converted but not indexed.
@@ -235,7 +235,7 @@ class Container(abc.ABC):
     about : tuple of dict
         Data in the files that belong to no single sample; a manifest stores them as `about`.
     directories_are_classes : bool
-        Whether the directory of each image is its class. As in ImageFolder, class ids are assigned when all directories
+        True if each image's directory is its class. As in ImageFolder, class ids are then assigned when all directories
         are known.
     doubts : dict of str to str
         Reasons why samples may be missing, by file name. `entries` adds to them.
@@ -426,7 +426,7 @@ class Seals:
         return Seals(self.offset[rows], self.size[rows], self.checksum[rows], self.of)
 
     def runs(self, files: Ints) -> Iterator[tuple[int, int, int, list[int]]]:
-        """Yield each range to read at once: its file, offset and size, and the rows in it.
+        """Yield each range to read with one call: its file, offset and size, and the rows in it.
 
         `files` has the file of each row. Neighbouring ranges are merged into one.
         """

@@ -1,7 +1,7 @@
 """Finds the container that reads the paths named by a user.
 
-Containers are tried in the order of their registry. Containers of other packages come after packer's own, except for
-file names that no container of packer claims.
+Containers are tried in the order of their registry. packer's own containers come before those of other packages. But if
+only a container of another package has a pattern for the file's name, that container is tried first.
 
 A directory of images may also contain a file of another tool, such as an archive of the images or an array about them.
 Such a directory still counts as a directory of images, as in ImageFolder. Files of several splits, such as
@@ -149,8 +149,8 @@ def container_of_file(path: Path) -> type[Container] | None:
 def containers_of_directory(path: Path, names: Collection[str], *, strict: bool = True) -> Iterator[Found]:
     """Yield each container that recognises a directory with these entries, and the files that it would open.
 
-    Raises the same errors as `ContainerDescriptor.container` and `Container.recognise_directory`. Unless `strict`,
-    containers that refuse the directory are left out.
+    Raises the same errors as `ContainerDescriptor.container` and `Container.recognise_directory`. If `strict` is false,
+    a container that raises an error for the directory is left out instead.
     """
     lines = "\n".join(names)
     for row in _fitting(lines, lambda row: row.fits_name(lines) or row.fits_below(path, names)):
@@ -165,7 +165,10 @@ def containers_of_directory(path: Path, names: Collection[str], *, strict: bool 
 
 
 def _fitting(names: str, fits: Callable[[ContainerDescriptor], bool]) -> Iterator[ContainerDescriptor]:
-    """Yield the containers whose patterns match, in the registry's order; `names` has one name in each line."""
+    """Yield the containers that `fits` accepts, in the order in which they are tried.
+
+    `names` has one file name in each line. The module's docstring describes the order.
+    """
     own = list(filter(fits, CONTAINERS.own.values()))
     first = []
     if not any(row.fits_name(names) for row in own):
@@ -438,7 +441,7 @@ def account_for_layout(account: Account, listed: Mapping[str, Sequence[str]], ab
     above : str
         The prefix that messages show before the name of each class: empty, or a path with a slash at its end.
     way : str
-        The words of messages for converting one directory of the source, such as ``unpack it, and convert``.
+        How messages tell the user to convert one directory of the source, such as ``unpack it, and convert``.
     """
     pairs = [*_pairs(listed)]
     splits = [name for name in listed if name.lower() in SPLITS] or ([] if pairs else _domains(listed))

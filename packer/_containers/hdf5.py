@@ -200,11 +200,11 @@ class DatasetColumn:
     type : ColumnType
         The type of the values; its `kind` is empty if packer does not support the dataset.
     axis : int
-        The axis of the images.
+        The number of the axis that counts images.
     is_one_hot : bool
-        Whether rows are one-hot; the value is then the index of the 1.
+        True if each image has a one-hot row; the image's value is then the index of the 1.
     is_whole : bool
-        Whether the values are floats that are all whole numbers, with NaN for missing values.
+        True if the values are floats, but all of them are whole numbers, or NaN for a missing value.
     """
 
     type: ColumnType
@@ -240,7 +240,7 @@ class DatasetColumn:
 
 
 def _block(row: int) -> int:
-    """Return how many rows of this size to read at once."""
+    """Return how many rows of `row` bytes are read together."""
     return max(1, min(_BLOCK, _MOST_OF_A_BLOCK // max(1, row)))
 
 
@@ -284,7 +284,10 @@ def described(dataset: h5py.Dataset) -> str:
 
 
 def _axis(dataset: h5py.Dataset, count: int) -> int | None:
-    """Return the axis that counts images: the first, or in a file of MATLAB any axis if all others have length 1."""
+    """Return the number of the axis that counts images; None if there is no such axis.
+
+    This is the first axis. In a file of MATLAB it may be any axis, if all other axes have the length 1.
+    """
     if dataset.shape[0] == count:
         return 0
     if is_from_matlab(dataset) and math.prod(dataset.shape) == count:
@@ -623,7 +626,10 @@ def _usable(value: Value | ValueError) -> Value:
 
 
 def _within(dataset: h5py.Dataset) -> h5py.Dataset:
-    """Return a dataset; ValueError if its data are in other files, because it was changed after `open`."""
+    """Return a dataset; ValueError if its data are in other files.
+
+    `open` refuses such datasets, but the file may have changed since then.
+    """
     if is_elsewhere(dataset):
         raise ValueError(f"the data of {dataset.name} are in other files")
     return dataset
@@ -638,6 +644,6 @@ def is_packers(file: h5py.File) -> bool:
 
 
 def _require_same(dataset: h5py.Dataset, number: int, image: Piece | Packed, file: ContainerFile) -> None:
-    """Raise ValueError if libhdf5 reads other bytes for an image, which means that its range was computed wrongly."""
+    """Raise ValueError if libhdf5 reads other bytes for an image than packer: then packer computed a wrong range."""
     if isinstance(image, Piece) and file.read(image.offset, image.size) != np.asarray(dataset[number]).tobytes():
         raise ValueError("libhdf5 reads other bytes than those at its offset")

@@ -242,7 +242,7 @@ class TableImages(Container):
     others : dict of str to Field
         The fields of other columns, by column.
     whole_labels : bool
-        Whether labels are class ids stored as floats because some are missing.
+        True if labels are class ids that are stored as floats, because some labels are missing.
     """
 
     image: str = ""
@@ -437,7 +437,7 @@ def rows_in_lists(names: Sequence[str], lists: list[list[Any]] | ValueError) -> 
 def _values(array: Any) -> list[Any]:
     """Return the values of an array.
 
-    Dictionary values, and lists of these, are looked up all at once, because pyarrow takes 14 times as long one by one.
+    Dictionary values, and lists of these, are looked up all at once: one by one, pyarrow takes 14 times as long.
     """
     kind = str(array.type)
     if kind.startswith("dictionary<"):

@@ -69,7 +69,7 @@ def numbered(names: Names, notes: list[str]) -> Names:
 def _with_numbers(names: Names, suspect: Sequence[bool], ordered: Ints) -> Iterator[str]:
     """Yield unique names.
 
-    `suspect` marks the names that may equal another name; `ordered` has the hashes of all names.
+    `suspect` marks the names that may equal another name; `ordered` has the hashes of all names in ascending order.
     """
     counts: dict[str, int] = {}
     for name, is_suspect in zip(names, suspect, strict=True):
@@ -122,7 +122,7 @@ class Listing:
     ranges : dict of str to Ranges
         The locations of the values of fields that hold bytes, by the name of the field.
     numbers : dict of str to (array, array)
-        The values of the other fields, by name, and the masks of missing values.
+        For each other field, by name: its values, and a mask of the missing values.
     copied : (B,) uint8 array
         Copies of all values that are not a single range of a file.
     packed : PackedRanges
@@ -163,7 +163,7 @@ def list_samples(
     classes : sequence of str, optional
         Class names in the order of their ids; these replace the container's class names.
     in_place : bool
-        Whether all values must be readable in place; compressed values are then refused.
+        True if all values will be read from the files where they are; compressed values are then refused.
     bad : BadSamples, optional
         Collects samples that cannot be used: those with a `problem` or an invalid label. Without `bad`, the first such
         sample raises an error.
@@ -279,7 +279,7 @@ class _Rows:
         )
 
     def _leave_out_retracted(self, names: Names, files: Ints) -> None:
-        """Leave out the samples that later samples showed to be unusable."""
+        """Leave out the samples in `Container.retracted`, which later samples have shown to be unusable."""
         retracted = self._container.retracted
         for row, place in enumerate(zip(files.tolist(), names, strict=True) if retracted else ()):
             if place in retracted and not self._left_out[row]:
@@ -367,7 +367,7 @@ class _Rows:
         raise SourceError(f"{_shown(self._container, unit)}: {printable(entry.name)}: {why}")
 
     def _pieces(self, values: Iterable[Any], unit: int) -> npt.NDArray[np.void]:
-        """Return the locations of values; values that are bytes are copied first."""
+        """Return the locations of values. A value that is bytes is first copied, to get a location too."""
         numbers = np.fromiter(itertools.chain.from_iterable(self._each_piece(values, unit)), np.int64)
         return numbers.view(_RANGE)
 

@@ -216,7 +216,7 @@ class LitData(OffsetShards):
 
 
 def _with_unnamed(keys: Mapping[str, str], parts: Sequence[ShardColumn]) -> Mapping[str, str]:
-    """Return the user's keys; if there are none, those of image and label for pairs of an image and a number."""
+    """Return the user's keys. Without any, return keys for image and label if samples are pairs of image and number."""
     types = {part.name: part.type().kind for part in parts}
     if not keys and list(types) == ["0", "1"] and types["0"] in ("image", "bytes") and types["1"] == "scalar":
         return {"image": "0", "label": "1"}

@@ -115,7 +115,7 @@ class LMDBContainer(Container):
     @classmethod
     @abc.abstractmethod
     def is_of(cls, first: First) -> bool:
-        """Tell whether a file belongs to this container; a ValueError counts as no."""
+        """Tell whether a file belongs to this container. A ValueError means that it does not."""
 
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:

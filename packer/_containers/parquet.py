@@ -414,7 +414,7 @@ class ParquetFile:
         return _Chunk(self, group, leaf, head).values()
 
     def texts(self, leaf: int, groups: Iterable[int]) -> Iterator[str | None]:
-        """Yield the texts of a column in some row groups; a text longer than any name is yielded as empty."""
+        """Yield the texts of a column in some row groups; an empty text for one that is too long for a name."""
         for group in groups:
             for value in self.byte_strings(group, leaf, _LONGEST):
                 yield None if value is None else value.head.decode("utf-8", "replace") * (value.piece.size <= _LONGEST)

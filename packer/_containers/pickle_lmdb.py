@@ -47,7 +47,7 @@ def members_of(value: Any) -> dict[str, Any]:
 
 
 def image_of(value: Any) -> Blob | None:
-    """Return the bytes of an encoded image, which may be in an array of bytes; None for other values."""
+    """Return the encoded image in `value`; None if there is none. `value` may be bytes, or an array of bytes."""
     if isinstance(value, Array):
         value = value.elements if value.dtype[-2:] == "u1" and len(value.shape) == 1 else None
     return value if isinstance(value, Blob) and suffix_of(value.head) else None
@@ -268,7 +268,7 @@ class PickledLMDB(LMDBContainer):
 
     @classmethod
     def read(cls, value: LMDBValue, most: int = MOST_THINGS) -> Any:
-        """Decode a value, within a limit on opcodes; ValueError if the value is not a pickle."""
+        """Decode a value; ValueError if it is not a pickle, or has more than `most` opcodes."""
         head = value.head(PIECE)
         if is_pickle(head):
             return unpickled(value.file, value.offset, value.size, most, head)
@@ -416,7 +416,7 @@ def _key(listed: Any, file: PackFile) -> bytes:
 
 
 def _names_beside(path: Path, count: int) -> dict[bytes, str]:
-    """Return the names of images, by key, from Image2LMDB's sidecar file, if these names are unique."""
+    """Return the names of images, by key, from Image2LMDB's sidecar file; empty if there is no file of unique names."""
     base = path.parent if path.name == DATA else path
     sidecar = base.with_name(base.stem + _SIDECAR)
     names: dict[bytes, str] = {}

@@ -153,7 +153,7 @@ def class_names(paths: Sequence[Path]) -> list[str] | None:
 
 
 def property_classes(paths: Sequence[Path]) -> list[str] | None:
-    """Return class names 0, 1, ... for the class count in insightface's ``property``; None without such a file."""
+    """Return the class names 0, 1, ... if insightface's file ``property`` gives the number of classes; else None."""
     path = paths[0].with_name("property")
     line = next(_lines(path), (0, b""))[1] if os.path.isfile(path) else b""
     count = re.match(rb"([0-9]{1,8}),", line)
@@ -230,12 +230,12 @@ class MXNetRecord(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the record has no image."""
+        """True if the record has no image."""
         return not self.head
 
     @property
     def tells_of_faces(self) -> bool:
-        """Whether insightface put this record before or after the images."""
+        """True if this is one of the records without an image that insightface puts before and after the images."""
         return not self.head and self.flag == 2
 
 

@@ -59,7 +59,7 @@ class RoleNames:
     Attributes
     ----------
     images, labels, names : tuple of str
-        A key also counts as labels if its last part, after a slash or a dot, is named like labels.
+        A key is also a key of labels if its last part, after a slash or a dot, is named like labels.
     """
 
     images: tuple[str, ...] = ()
@@ -272,9 +272,9 @@ class ColumnContainer(Container):
         values : mapping of str to sequence
             The numbers and short texts in the first samples, by column.
         name : str, optional
-            The column of names, if no key names another.
+            The column of names, unless a key chooses another column.
         label : str, optional
-            The column of labels, if there are no keys; by default, the columns' names decide.
+            The column of labels if `keys` is empty. By default, the columns' names decide.
         account : Account, optional
             Receives the roles of columns; by default the container's account.
 

@@ -121,7 +121,7 @@ class Array:
 def array_of(dtype: str, shape: Any, elements: Any, fortran: bool) -> Array:
     """Build an array from an untrusted description.
 
-    Raise ValueError if the dtype is not numeric, or the size does not match.
+    Raise ValueError if the dtype is not numeric, the shape is invalid, or the elements do not fill the shape.
     """
     if not _DTYPE.fullmatch(dtype):
         raise ValueError("an array of values other than numbers")

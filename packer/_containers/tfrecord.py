@@ -83,7 +83,7 @@ class FeatureValues:
     ----------
     type : int
     several : bool
-        Whether the number of values may be other than one: a list had another length, or the key describes objects.
+        True if a list may have no value or several: a list was not of length 1, or the key describes objects.
     text, image : bool
         Whether all byte strings were UTF-8, and whether all were images.
     ids : bool

@@ -10,8 +10,8 @@ again later, with an image, the later members form another sample. See https://g
 webdataset/tariterators.py.
 
 packer reads two kinds of tars that webdataset misreads. First, the members of one sample may be scattered, as ``tar cf
-a.tar *.jpg *.cls`` writes them. Second, file names may contain dots: if no member of a key has a plain extension, as in
-``img.v2.jpg`` and ``img.v2.cls``, the part after the first dot still belongs to the key.
+a.tar *.jpg *.cls`` writes them. Second, file names may contain dots: if no member of a key has a plain extension, the
+key ends at a later dot. So ``img.v2.jpg`` and ``img.v2.cls`` have the key ``img.v2``.
 
 A JSON file may list the shards. wids (once a part of webdataset) writes ``{"__kind__": "wids-shard-index-v1",
 "wids_version": 1, "shardlist": [{"url": "a.tar", "nsamples": 10, "filesize": 20480}, ...]}``; timm writes ``{"splits":
@@ -144,7 +144,7 @@ class SampleReader:
     account : Account
         The members that belong to no sample.
     scattered : bool
-        Whether the members of a sample are scattered; set by `gathered`.
+        True if the members of any sample are scattered. Set by `gathered`.
     apart : dict of int to TarMember
         Members that are not next to the image of their sample: one for each such sample, by the sample's `identity`.
         Set by `following`.
@@ -881,14 +881,13 @@ class Tar(Container):
     fields_of : dict of str to Field
         The fields, by the extension of their members.
     others_left_out : bool
-        Whether members with other extensions are left out, because the user chose keys. If False, such members are an
-        error.
+        True if the user chose keys: then members with other extensions are left out. If False, they are an error.
     remarks : dict of str to (str, int)
         For each remark, the first file to which it applies, and the number of files to which it applies.
     first_dot : bool
-        Whether a key always ends at the first dot of the name, because the user chose an extension with dots.
+        True if the user chose an extension with dots: then a key always ends at the first dot of the file name.
     scattered : bool
-        Whether members of a sample are scattered.
+        True if the members of any sample are scattered.
     lacking : dict of str to dict of str to (int, str)
         For each role, the samples that lack it: a mapping of the sample's key to its file and the name of its image.
     """
@@ -944,9 +943,9 @@ class Tar(Container):
             self.account.update(reader.account)
 
     def lacks(self, role: str, key: str, unit: int, image: str = "") -> str:
-        """Record a sample without an image or a label; if another file has that member, return why this is an error.
+        """Record that a sample has no image, or no label; `role` tells which, `image` is the name of its image.
 
-        `image` is the name of the sample's image.
+        If another file has what is missing, return the reason why this is an error; otherwise an empty text.
         """
         there, name = self.lacking["label" if role == "image" else "image"].get(key, (unit, ""))
         if there == unit:

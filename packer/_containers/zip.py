@@ -4,8 +4,8 @@
 in the archive         labels and order
 =====================  ===============================================================================================
 ``dataset.json``       StyleGAN, EDM (``dataset_tool.py``): ``{"labels": [["00000/img.png", 6], ...]}`` or null; sorted
-``train_map.txt``      Swin Transformer: a line ``path<tab>label`` for each image, in order; it may be next to the
-                       archive ``train.zip``
+``train_map.txt``      Swin Transformer: a line ``path<tab>label`` for each image, in order; this file may also be
+                       next to the archive ``train.zip``
 directories            as ImageFolder lists the unpacked archive, without directories above all classes
 none                   no labels; sorted
 =====================  ===============================================================================================
@@ -79,7 +79,7 @@ class ZipMember(NamedTuple):
         The offset of the member's local header in the file.
     is_link : bool
     raw_name : bytes
-        The stored name if it is not `name` in UTF-8; otherwise empty.
+        The bytes of the name in the archive, if they differ from `name` in UTF-8; otherwise empty.
     """
 
     name: str
@@ -410,7 +410,7 @@ class _Archive:
         return [member for name, member in images.items() if name not in self.bad], folders, texts
 
     def _take_map(self, listed: bytes, where: str) -> None:
-        """Take the images that Swin's map lists, in the map's order; messages call the map `where`."""
+        """Take the images that Swin's map lists, in the map's order; `where` is the map's name in messages."""
         by_name = {member.name: member for member in self.images}
         labels: dict[str, int] = {}
         for number, line in enumerate(listed.decode("utf-8", "surrogateescape").splitlines(), 1):
@@ -528,7 +528,7 @@ def _only(file: PackFile, texts: Sequence[ZipMember]) -> ZipMember | None:
 def _in_tree(name: str) -> str:
     """Return a sort key for ImageFolder's order: by class, by directory, by name.
 
-    NUL separates these, as no name contains it.
+    These parts are separated by NUL, which no name contains.
     """
     directory, _, base = name.rpartition("/")
     return f"{directory.replace('/', chr(0), 1)}\0{base}" if "/" in directory else f"{directory}\0\0{base}"
