@@ -352,8 +352,8 @@ def pack(
             A unique path with the separator ``/``; by default the number of the sample, such as ``00000017.jpg``.
 
         Further keys are the names of `fields`; if a sample lacks the key of a field, the field has no value for this
-        sample. Images and masks may have the same forms as ``"image"``; other values have the form in which `packer`
-        returns them.
+        sample. Values of image and mask fields may have the same forms as ``"image"``; values of other fields have the
+        form in which `packer` returns them.
     dst : path
         The path of the new pack.
     fields : mapping of str to str, optional

@@ -168,7 +168,7 @@ def convert(
     ignore_free_space : bool
         Whether to begin even if the disk has less free space than the images' files need.
     progress : callable, optional
-        Called on this thread after every batch.
+        Called after every batch, on the thread that called `convert`.
     samples : iterable, optional
         The samples of a `StreamSource`; see `packer._conversion.stream`.
     checked : bool
@@ -461,8 +461,8 @@ def fits_cache(source: Source, recipe: Recipe) -> bool:
 def note_on_overhead(format: str, count: int, data: float, taken: float) -> str | None:
     """Return a note if a pack is much larger than its images, otherwise None.
 
-    An LMDB value of more than 2 kB occupies whole pages of 4 KiB; smaller values share a page. Formats that store
-    samples without gaps need only a table row for each sample.
+    An LMDB value of more than 2 kB occupies whole pages of 4 KiB; smaller values share a page. In a format that stores
+    samples without gaps, a sample takes only its bytes and a row of the table.
 
     Parameters
     ----------

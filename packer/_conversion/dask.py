@@ -158,7 +158,7 @@ def convert_on(
     workers : int, optional
         The number of threads for each part; by default the threads that Dask gives to the worker.
     progress : callable, optional
-        Called on this thread, about twice a second.
+        Called about twice a second, on the thread that called this function.
 
     Raises
     ------

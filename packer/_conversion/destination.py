@@ -15,7 +15,7 @@ In a store, until the pack ``s3://bucket/train.lmdb`` is complete, there are the
 ``train.lmdb/part-00000.lmdb``, …    the complete parts
 ``train.lmdb.partial/parts.json``    the job
 ``train.lmdb.partial/HASH.list``     the list of the source; its name is the list's hash
-``train.lmdb.partial/mend-7``        records that image 7 has stopped a part, and that its file may be replaced
+``train.lmdb.partial/mend-7``        records that image 7 stopped the work on a part, and that its file may be replaced
 
 No lock is needed in a store: if several processes write the same object, they write the same bytes. Joining reads only
 the tables of the parts.
@@ -160,14 +160,14 @@ class Destination(ABC):
     path : Path
         The path of the pack, absolute or a URL.
     directory : Path
-        The directory of the job and the list of the source, until the pack is complete.
+        The directory that contains the job, and the list of the source, until the pack is complete.
 
     Attributes
     ----------
     path, directory : Path
     always_shared : bool
-        Whether every task uses the list that the first task wrote, possibly on another machine. A task then detects
-        changed files only when it reads them.
+        True if every task uses the list that the first task wrote, possibly on another machine. A task then detects
+        that a file has changed only when it reads the file.
     command : str
         The command that begins a conversion in parts, for messages.
     """
@@ -208,7 +208,7 @@ class Destination(ABC):
 
     @abstractmethod
     def listing(self, job: Job) -> Path:
-        """Return the path of the list of the source; there is no file if the job has no list."""
+        """Return the path of the list of the source. If the job has no list, no file exists there."""
 
     @abstractmethod
     def begin(
@@ -232,7 +232,7 @@ class Destination(ABC):
         Returns
         -------
         Source or None
-            The source; None if another task may have begun the job, which the caller then joins.
+            The source; None if another task may have begun the job. In that case the caller joins that job.
 
         Raises
         ------
@@ -246,14 +246,14 @@ class Destination(ABC):
 
     @abstractmethod
     def with_replaceable(self, source: Source, first: int) -> Source:
-        """Return `source`, changed so that it accepts replaced files for the images that have stopped a part.
+        """Return `source`, changed so that it accepts replaced files for the images that stopped the work on a part.
 
         `source` contains the images of one part; `first` is the number of its first image in the whole source.
         """
 
     @abstractmethod
     def let_mend(self, source: Source, index: int) -> None:
-        """Record that image `index` stopped a part; its file may then be replaced before the job continues."""
+        """Record that image `index` stopped the work on a part: its file may be replaced before the job continues."""
 
     @abstractmethod
     def make(self, task: PartTask, *, wait: float) -> PartCounts:
@@ -708,7 +708,7 @@ class StoreDestination(Destination):
         self._unfinished.delete(self._unfinished.names())
 
     def _abort_unfinished(self) -> None:
-        """Abort unfinished uploads, whose processes were killed or are too late."""
+        """Abort the unfinished uploads of this job. Their processes were killed, or must no longer finish them."""
         with self._upload_directory() as (_, log):  # the log is empty, so all uploads count as those of others
             self._pack.abort_unfinished(log)
             self._unfinished.abort_unfinished(log)

@@ -1,9 +1,9 @@
 """Prepares field values for a pack: checks that they fit the image, and applies the image's changes to them.
 
 An image may be rotated upright by its EXIF orientation, and resized, cut and padded by ``--resize``. The same change is
-applied to field values that refer to the image's pixels. Image fields are resized like the image itself, and masks,
-also those encoded as run lengths, with nearest-neighbour interpolation. Boxes, keypoints and polygons get new
-coordinates.
+applied to field values that refer to the image's pixels. Image fields are resized like the image itself. Masks,
+including those encoded as run lengths, are resized with nearest-neighbour interpolation. Boxes, keypoints and polygons
+get new coordinates.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ def _on_one_side(corners: Points, axis: int, edge: int, sign: int) -> Points:
 
 
 def _moved_runs(runs: dict[str, Any], change: Change) -> dict[str, Any]:
-    """Return the run lengths of the changed mask; text stays text, and numbers stay numbers."""
+    """Return the run lengths of the changed mask, in the form of `runs`: as text, or as numbers."""
     mask = apply_orientation(mask_of(runs_of(runs, *change.size), *change.size), change.orientation)
     if change.box is not None:
         mask = nearest(mask, change.box)

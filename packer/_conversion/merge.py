@@ -93,7 +93,7 @@ def merge(
 
 
 def _require_prefixes(prefixes: Sequence[str], packs: int) -> None:
-    """Raise an error if there are prefixes, but not one per pack, or if one is not a valid directory name or empty."""
+    """Raise an error unless there is one prefix per pack, or none. Each must be empty or a valid directory name."""
     if isinstance(prefixes, str) or not isinstance(prefixes, Sequence):
         raise OptionTypeError(f"prefixes must be a sequence of strings, not {prefixes!r}")
     for prefix in prefixes:

@@ -181,7 +181,7 @@ class FileRead(NamedTuple):
     info : ImageInfo or None
         The result of `inspect`; None if the caller has yet to call `inspect`.
     crc32c : int or None
-        The checksum of the sample, if it consists of the unchanged file; None if the checksum was not computed.
+        The checksum that the sample will have if it is the unchanged file; None if the checksum was not computed.
     """
 
     data: memoryview
@@ -463,9 +463,9 @@ def _encoded(pixels: npt.NDArray[np.uint8], recipe: Recipe, findings: tuple[str,
 def tiled(data: Buffer, info: ImageInfo, pixels: npt.NDArray[np.uint8] | None) -> tuple[Buffer, str]:
     """Convert an image to a tiled JPEG; return its bytes (the original bytes if that is impossible) and a finding.
 
-    The pixels of the original and the tiled JPEG are compared, because the original bytes are not stored. This detects
-    errors of the transcoder, because packer's own decoder shares no code for scans with it. If the `pixels` of the
-    original are passed, another library decodes the tiled JPEG, so that two decoders have to agree.
+    The original bytes are not stored, so the pixels of the original and of the tiled JPEG are compared. packer's own
+    decoder detects errors of the transcoder in this way, because the two share no code for scans. If the `pixels` of
+    the original are passed, another library decodes the tiled JPEG, so that two decoders have to agree.
     """
     if info.kind != "jpeg":
         return data, f"not tiled: {info.kind.upper()}"

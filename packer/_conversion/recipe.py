@@ -218,8 +218,8 @@ class Provenance:
     skipped : sequence of dict
         Images that an earlier conversion left out.
     account : Account, optional
-        The images, labels and fields that were lost from the source, and from the packs of which it was made; None if
-        they were not recorded.
+        The images, labels and fields that were lost: those of the source, and those of the packs from which the source
+        was made. None if losses were not recorded.
     """
 
     codec: str

@@ -220,7 +220,7 @@ class SourceRequest(SourceOptions):
         return _OPTIONS[name].assumed if value is None else value
 
     def mention(self, name: str) -> str:
-        """Return the name of an option in messages, which includes the option's value if it is a flag."""
+        """Return the name of an option in messages. The name of a flag includes the flag's value."""
         return option(name, True if getattr(self, name) is True else None)
 
     @cached_property
@@ -351,7 +351,7 @@ class SourceRequest(SourceOptions):
 
     @property
     def allows_empty(self) -> bool:
-        """Whether class directories may be empty even without `allow_empty`, because `src` is only listed."""
+        """True if class directories may be empty even without `allow_empty`, as in requests that only list `src`."""
         return True
 
     def bad_samples(self) -> BadSamples:
@@ -364,8 +364,8 @@ class SourceRequest(SourceOptions):
         Parameters
         ----------
         destination : Path or None
-            The destination of a conversion; None for other commands. The error about a directory whose subdirectories
-            are splits, such as ``train``, names it.
+            The destination of a conversion; None for other commands. If the subdirectories of `src` are splits, such as
+            ``train``, the error names this destination.
         classes : list of str, optional
             Class names in the order of their ids, such as the result of `classes`.
         is_split : bool

@@ -176,7 +176,7 @@ class Stream:
         return list(islice(self._samples, count))
 
     def _pass_over(self) -> None:
-        """Read and skip those samples of the iterable that the pack already has; raise ResumeError if they differ."""
+        """Skip those samples of the iterable that the pack already has; raise ResumeError if the pack has others."""
         for entry in self._entries:
             drawn = self._drawn(1)
             if not drawn:
@@ -260,7 +260,7 @@ class StreamSample:
             return f"{self._index:08d}"
 
     def label(self) -> int | float:
-        """Return the label; if it is invalid, an ImageError names the argument of `packer.pack` that allows it."""
+        """Return the label; for an invalid label, raise ImageError with the argument of `packer.pack` to change."""
         label, label_type = self._sample.get("label"), self._source.label_type
         if label_type == "class":
             return UNLABELED if label is None else self._class_id(label)

@@ -368,7 +368,7 @@ class ConversionRecord:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *rest: object) -> None:
-        """Close the files; record that an image that stopped the conversion may be replaced before it continues."""
+        """Close the files. If an image stopped the conversion, record that the image's file may be replaced."""
         self.close()
         if isinstance(error, ImageError) and error.index is not None:
             with contextlib.suppress(PackerError):  # without the mark, a replacement is refused as a changed file
@@ -761,7 +761,7 @@ def _replaces(destination: Path, path: str | os.PathLike[str]) -> DestinationErr
 
 
 def check_report(report: str | os.PathLike[str], keep: Iterable[Path] = ()) -> None:
-    """Raise DestinationError if a report cannot be written, or would replace one of `keep` or anything but a report."""
+    """Raise DestinationError if a report cannot be written, would replace a path in `keep`, or replace no report."""
     require_output(report, "report", (b"{",), _is_report)
     path, shown = Path(os.path.abspath(report)), printable(os.fspath(report))
     for other in keep:
