@@ -221,11 +221,11 @@ class NumberColumn:
         return len(self.values)
 
     def taken(self, rows: Rows) -> NumberColumn:
-        """Return a column of these rows only."""
+        """Return this column, limited to the given rows."""
         return replace(self, values=self.values[rows], null=self.null[rows])
 
     def with_missing(self, rows: npt.NDArray[np.bool_]) -> NumberColumn:
-        """Return a column in which the values are missing where the mask `rows` is True."""
+        """Return this column without the values of the rows where the mask `rows` is True: these become missing."""
         return replace(self, null=self.null | rows)
 
     def get(self, index: int) -> Stored:
@@ -275,15 +275,15 @@ class BlobColumn:
         return len(self.sizes)
 
     def taken(self, rows: Rows) -> BlobColumn:
-        """Return a column of these rows only."""
+        """Return this column, limited to the given rows."""
         return replace(self, starts=self.starts[rows], sizes=self.sizes[rows])
 
     def with_missing(self, rows: npt.NDArray[np.bool_]) -> BlobColumn:
-        """Return a column in which the values are missing where the mask `rows` is True."""
+        """Return this column without the values of the rows where the mask `rows` is True: these become missing."""
         return replace(self, sizes=np.where(rows, _NO_BYTES, self.sizes))
 
     def get(self, index: int) -> bytes | None:
-        """Return a value as stored in a pack."""
+        """Return value `index`, in the form that a pack stores."""
         start, size = int(self.starts[index]), int(self.sizes[index])
         return None if size < 0 else self.blob[start : start + size].tobytes()
 
@@ -319,11 +319,11 @@ class FileColumn:
         return len(self.paths)
 
     def taken(self, rows: Rows) -> FileColumn:
-        """Return a column of these rows only."""
+        """Return this column, limited to the given rows."""
         return replace(self, paths=self.paths.taken(rows))
 
     def with_missing(self, rows: npt.NDArray[np.bool_]) -> FileColumn:
-        """Return a column in which the values are missing where the mask `rows` is True."""
+        """Return this column without the values of the rows where the mask `rows` is True: these become missing."""
         return replace(self, paths=self.paths.with_missing(rows))
 
     def get(self, index: int) -> str | None:
@@ -381,7 +381,7 @@ class RangeColumn:
         return len(self.ranges)
 
     def taken(self, rows: Rows) -> RangeColumn:
-        """Return a column of these rows only."""
+        """Return this column, limited to the given rows."""
         return replace(self, ranges=self.ranges.taken(rows))
 
     def get(self, index: int) -> bytes | None:
@@ -797,7 +797,7 @@ class Source:
         """Raise SourceError if the list of images is damaged. A list in memory is never damaged."""
 
     def require_whole(self) -> None:
-        """Raise SourceError if the list omits unusable images, or if files of the source may lack images.
+        """Raise SourceError if unusable images were left out of the list, or if images may be missing from files.
 
         The message names the option that accepts the remaining images.
         """

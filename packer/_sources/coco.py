@@ -67,9 +67,10 @@ class CocoImage:
     ----------
     members : dict
         The image's entry in the list of images, without its id.
-    objects, captions : dict of Id to dict, optional
-        The image's objects and captions by their ids, in the order of the files; None if no file that has objects, or
-        captions, lists the image.
+    objects : dict of Id to dict, optional
+        The image's objects by id, in the order of the files; None if no file with objects lists the image.
+    captions : dict of Id to dict, optional
+        The image's captions by id, in the order of the files; None if no file with captions lists the image.
     """
 
     members: dict[str, Any]
@@ -88,7 +89,7 @@ class CocoImage:
         return mine == others
 
     def annotations(self, *, captions: bool) -> dict[Id, dict[str, Any]]:
-        """Return the dict of captions or objects, creating an empty one if the image has none."""
+        """Return the image's captions, or its objects if `captions` is False; if None, they become an empty dict."""
         if captions:
             self.captions = self.captions or {}
             return self.captions

@@ -1,4 +1,4 @@
-"""Find the files below a directory that the names in tables and lists refer to.
+"""Find the files to which the names in tables and lists refer.
 
 Tables and lists may come from a different system than the files. A name in them may have backslashes, another Unicode
 form, upper case instead of lower case, or the directories of another machine; or it may be an id. If exactly one file
@@ -142,7 +142,7 @@ class FileMatcher:
 
 
 def called_otherwise(files: Collection[str], names: Sequence[str]) -> str:
-    """Return a hint for a message if names without a file nearly equal unused files; otherwise an empty text.
+    """Return a hint for a message if names without a file nearly match unused files; otherwise an empty text.
 
     Parameters
     ----------

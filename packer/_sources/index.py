@@ -90,7 +90,7 @@ class IndexLocations:
         return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
     def copied_fields(self, fields: Iterable[Field]) -> list[int]:
-        """Return the indices of the fields whose values are bytes outside of files: they are copied into the index."""
+        """Return the indices of the fields whose values are bytes outside of files. The index stores these bytes."""
         return [number for number, field in enumerate(fields) if field.is_blob and field.name not in self.ranges]
 
     def offsets(self, ranges: Ranges, rows: slice) -> Ints:
@@ -100,7 +100,7 @@ class IndexLocations:
 
 
 class _Listed:
-    """The list of a source's files, relative to one directory, each listed once: first images, then fields' files."""
+    """The paths of a source's files, relative to one directory: first images, then files of fields; each only once."""
 
     def __init__(self, source: Source, columns: list[FileColumn]) -> None:
         self.root, self.names = Path(os.path.abspath(source.root)), source.names
@@ -172,7 +172,7 @@ class Survey:
     locations : IndexLocations
         The locations of the source's images.
     exif : {"ignore", "apply"}
-        Whether an EXIF orientation affects height and width.
+        ``apply``: height and width are those after the rotation by the EXIF orientation.
     checksums : bool
         Whether checksums are computed.
     """
@@ -435,7 +435,7 @@ class _Rows:
         self._builder.extend(columns, names)
 
     def _of_fields(self, found: Surveyed, part: slice) -> dict[str, npt.NDArray[Any]]:
-        """Return the columns of the fields; blobs that are not in files are copied to the index's own data."""
+        """Return the columns of the fields; bytes that are not in files are copied to the index's own data."""
         columns: dict[str, npt.NDArray[Any]] = {}
         rows, copied = iter(zip(*found.more, strict=True)), iter(zip(*found.values, strict=True))
         for field in self._source.fields:

@@ -252,7 +252,7 @@ class LabelTexts:
         return all(map(_is_number if self._classes is None else _is_whole, self._distinct))
 
     def _ids(self) -> tuple[Labels, list[str]]:
-        """Return the ids if all labels are numbers, and the class names, by default the same numbers."""
+        """Return ids and class names; all labels must be numbers. By default the class names are these numbers."""
         ids = {"": UNLABELED}
         for text in self._distinct:
             if problem := self._id_problem(text):
@@ -285,7 +285,7 @@ class LabelTexts:
         )
 
     def _named(self) -> tuple[Labels, list[str]]:
-        """Return the ids if all labels are class names, and the class names, by default the labels sorted as text."""
+        """Return ids and class names; all labels must be names. By default the classes are the sorted labels."""
         names = sorted(self._distinct) if self._classes is None else self._classes
         ids = class_ids(names)
         if unknown := sorted(set(self._distinct) - ids.keys()):

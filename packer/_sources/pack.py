@@ -230,7 +230,8 @@ _SHOWN = 5
 def same_fields(readers: Sequence[Reader]) -> tuple[Field, ...]:
     """Return the fields that all packs have, in the order of the first pack.
 
-    If the packs' templates for the paths of a field's files differ, the field gets no template.
+    A field may have a template, from which the paths of its files were made. If the packs have different templates for
+    a field, it gets no template.
 
     Raises
     ------

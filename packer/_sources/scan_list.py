@@ -143,7 +143,7 @@ _FIELD_ALIGNMENT = 8
 
 
 def described_columns(columns: Sequence[Column]) -> list[dict[str, Any]]:
-    """Return the descriptions of the fields that the JSON of a list contains."""
+    """Return a description of each field, in the form that the JSON of a list contains."""
     return [
         {"field": column.field.to_json(), "files": isinstance(column, FileColumn), "bytes": _bytes(column)}
         for column in columns

@@ -216,7 +216,7 @@ class Missing:
     def record_files(self, field: str, paths: Sequence[str | None], there: npt.NDArray[np.bool_]) -> None:
         """Record which files of a field are missing; SourceError if `on_missing` is ``"error"`` and one is missing.
 
-        A value without a path is null and not missing.
+        A value without a path is null, and does not count as missing.
         """
         lacking = np.flatnonzero(~there & np.array([path is not None for path in paths], bool))
         if not len(lacking):

@@ -56,8 +56,9 @@ def csv_source(
 ) -> Source:
     """List the images that a table names, in the table's order.
 
-    The labels are in the label column. If `options` name no label column but columns for fields, and the table has no
-    column with the default name of labels, the directories are the classes, as in ImageFolder.
+    The labels are in the label column. If there is none, the directories are the classes, as in ImageFolder: this
+    requires that `options` name columns for fields and no label column, and that the table has no column with the
+    default name of labels.
 
     Parameters
     ----------
@@ -338,7 +339,7 @@ class TableRows:
         }
 
     def _require_labels(self, header: Sequence[str], label_column: str) -> None:
-        """Raise SourceError if another column looks like labels; call it if no row has a label."""
+        """For a table in which no row has a label: raise SourceError if another column looks like labels."""
         for name in header:
             if name != label_column and has_label_name(name):
                 raise SourceError(

@@ -164,7 +164,7 @@ class LabelTable(ABC):
     unit : str
         The word for a row's number in messages, such as ``line``.
     of_texts : bool
-        Whether cells are texts, so that an empty cell is a missing value.
+        True if cells are texts; an empty cell is then a missing value.
     has_header : bool
         Whether the file contains the names of the columns.
     read_by : str

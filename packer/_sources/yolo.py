@@ -60,8 +60,8 @@ class Label:
         The polygon of each object; None if the object has only a box.
     keypoints : (K, P, 2) array of points
     visible : (K, P) float64 array
-        The visibility of each keypoint. If the file has none, it is 0 for a keypoint with a negative coordinate, and 2
-        for the others.
+        The visibility of each keypoint. If the file gives no visibility, the value is 0 for keypoints with a negative
+        coordinate, and 2 for all others.
     """
 
     lines: list[int]
@@ -285,7 +285,7 @@ class _ValuesInPixels:
 
 
 def _stray_labels(root: Path, expected: Collection[str]) -> list[str]:
-    """Return the files in directories of labels, except the `expected` paths, which have an image."""
+    """Return the label files that belong to no image; `expected` has the label file of each image."""
     stray = []
     for folder in set(map(os.path.dirname, expected)):
         if f"{os.sep}labels" in folder and os.path.isdir(folder):  # other texts may lie next to images
