@@ -1,7 +1,7 @@
 """Readers for the files of other tools that contain images, one module for each kind of container.
 
 Each module has a subclass of `Container`, which recognises the files and directories of one tool, and lists where each
-sample is in them. `discovery` finds the container that reads a path, among those registered in `packer.plugins`.
+sample is in them. Among the containers registered in `packer.plugins`, `discovery` finds the one that reads a path.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Images in arrays: NumPy's ``.npy``, the binary files of CIFAR, and the IDX files of MNIST.
 
 ``X.npy`` holds N x H x W x 3, N x 3 x H x W or N x H x W bytes, in C order. The labels are in ``X_labels.npy``; the
-labels of ``x.npy`` may also be in ``y.npy``, and those of ``images.npy`` in ``labels.npy``. Labels are N whole numbers
-(integers or floats), N x 1 numbers, or N x C one-hot rows. A regular expression parses the headers; no code in a header
-is evaluated.
+labels of ``x.npy`` may also be in ``y.npy``, and those of ``images.npy`` in ``labels.npy``. Labels are N whole numbers,
+stored as integers or floats; N x 1 numbers; or N x C one-hot rows. A regular expression parses the headers; no code in
+a header is evaluated.
 
 CIFAR-10 and CIFAR-100 (https://www.cs.toronto.edu/~kriz/cifar.html): a record has a class of 1 byte (in CIFAR-100 two
 bytes: the coarse class, then the fine class) and 32 x 32 pixels. The pixels are a red plane, a green plane and a blue

@@ -188,7 +188,7 @@ class Dictionary(NamedTuple):
     values : ArrowBatch
         A single array.
     before : Dictionary, optional
-        The earlier values, if this dictionary is a delta.
+        The dictionary whose values this one extends, if it is a delta.
     """
 
     values: ArrowBatch
@@ -542,7 +542,7 @@ class ArrowFile:
         return array, node, buffer
 
     def _of_dictionary(self, batch: ArrowBatch, kind: Any, node: int, buffer: int) -> tuple[Any, int, int]:
-        """Return a dictionary array, the index of the next node, and the index of the next buffer, as `_array` does."""
+        """Do the same as `_array` for an array that has a dictionary."""
         import pyarrow as pa
 
         if _has_dictionary(kind.value_type):

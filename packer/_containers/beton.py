@@ -190,7 +190,7 @@ def _fits(file: ContainerFile, table: _Table, image: str) -> bool:
 
 
 def _allocations(file: ContainerFile, table: _Table) -> npt.NDArray[Any]:
-    """Return the nonempty allocations by offset; SourceError if two have the same offset."""
+    """Return the nonempty allocations, sorted by offset; SourceError if two have the same offset."""
     found = np.frombuffer(file.read(table.allocations, file.size - table.allocations), _ALLOCATION)
     found = found[found["size"] > 0]
     found = found[np.argsort(found["begin"], kind="stable")]

@@ -96,7 +96,7 @@ class ContainerFile:
     path : str
         The path that messages show.
     size : int
-        Bytes of the file.
+        The size of the file in bytes.
     """
 
     def __init__(self, file: PackFile | Unpacked) -> None:
@@ -134,7 +134,7 @@ def errors_in(where: str, *kinds: type[Exception]) -> Iterator[None]:
 
 
 def content_error(where: str, error: Exception) -> SourceError:
-    """Return the error for a problem with the content of a file. It begins with `where`."""
+    """Return the error for a problem with the content of a file. The message begins with `where`."""
     return SourceError(f"{where}: {printable(error)[:_LONGEST_REASON]}")
 
 

@@ -116,7 +116,7 @@ def _fails(pa: Any, codec: str, data: bytes, size: int) -> bool:
 
 
 def _snappy_size(data: bytes, most: int) -> int:
-    """Return the unpacked size from the varint that begins snappy data; ValueError if the size exceeds `most`."""
+    """Return the unpacked size, a varint at the beginning of snappy data; ValueError if the size exceeds `most`."""
     size = 0
     for index, byte in enumerate(data[:5]):
         size |= (byte & 0x7F) << (7 * index)

@@ -128,7 +128,7 @@ class Named(NamedTuple):
 
 
 class Seal(NamedTuple):
-    """A checksum, stored in the file, of a range of bytes that contains the image."""
+    """A checksum that a file stores for a range of its bytes. The range contains the image."""
 
     offset: int
     size: int
@@ -371,7 +371,7 @@ class Container(abc.ABC):
 
 
 def no_keys(kind: str, keys: Mapping[str, str]) -> None:
-    """Raise OptionError if there are any keys, for containers that do not support them."""
+    """For containers that do not support keys: raise OptionError if there are any."""
     if keys:
         raise OptionError(f"--key applies only to containers whose samples have keys; {kind} has no keys")
 
@@ -399,7 +399,7 @@ class Ranges:
         return len(self.size)
 
     def taken(self, rows: slice | Ints) -> Ranges:
-        """Return the ranges of some rows."""
+        """Return these ranges, limited to the given rows."""
         return Ranges(self.file[rows], self.offset[rows], self.size[rows])
 
 
@@ -422,7 +422,7 @@ class Seals:
     of: Callable[[Buffer], int]
 
     def taken(self, rows: slice | Ints) -> Seals:
-        """Return the checksums of some rows."""
+        """Return these checksums, limited to the given rows."""
         return Seals(self.offset[rows], self.size[rows], self.checksum[rows], self.of)
 
     def runs(self, files: Ints) -> Iterator[tuple[int, int, int, list[int]]]:
@@ -469,7 +469,7 @@ def suffix_at(read: Callable[[int, int], bytes], offset: int, size: int) -> str:
 
 
 def image_name(name: str, suffix: str) -> str:
-    """Return the name of an image, with `suffix` added if the name does not end like an image's name."""
+    """Return the name of an image; `suffix` is added to a name without the suffix of an image."""
     return name if is_image_name(name) else name + suffix
 
 

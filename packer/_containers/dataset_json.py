@@ -25,8 +25,8 @@ class DatasetLabels(NamedTuple):
     Attributes
     ----------
     labels : dict of str to int or list
-        The label of each image, by path: a whole number, or a list, whose elements should be numbers. Empty if the file
-        declares that there are no labels.
+        The label of each image, by path: a whole number, or a list. The elements of a list are not checked yet. Empty
+        if the file declares that there are no labels.
     problems : dict of str to str
         The reasons why other images have no usable label, by path.
     nameless : dict of str to str
@@ -58,7 +58,7 @@ class DatasetLabels(NamedTuple):
 
 
 def dataset_labels(data: bytes, where: str, above: str = "") -> DatasetLabels | None:
-    """Return the labels of images.
+    """Return the labels of images in a ``dataset.json``.
 
     The result is None if the file has no ``labels`` entry at all, because then another tool wrote the file.
 

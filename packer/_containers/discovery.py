@@ -3,9 +3,9 @@
 Containers are tried in the order of their registry. packer's own containers come before those of other packages. But if
 only a container of another package has a pattern for the file's name, that container is tried first.
 
-A directory of images may also contain a file of another tool, such as an archive of the images or an array about them.
-Such a directory still counts as a directory of images, as in ImageFolder. Files of several splits, such as
-``train-*.tar`` and ``val-*.tar``, are refused, because a user hardly ever wants them as one set.
+A directory of images may also contain a file of another tool, such as an archive or an array with the same images. Such
+a directory still counts as a directory of images, as in ImageFolder. If a directory has files of several splits, such
+as ``train-*.tar`` and ``val-*.tar``, it is refused, because a user hardly ever wants them as one set.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def named_paths(src: str | os.PathLike[str]) -> list[Path]:
     """Return the paths that a string names: a file or directory, or all matches of a pattern.
 
     A pattern contains ``*``, ``?`` or ``[...]``, or braces such as ``{000..127}`` and ``{a,b}``. Every path from an
-    expansion of braces must exist. The returned paths are absolute, and are sorted with numbers by value. The result is
-    empty if nothing matches.
+    expansion of braces must exist. The returned paths are absolute and sorted; numbers in them are compared by value.
+    The result is empty if nothing matches.
     """
     text = os.path.abspath(os.path.expanduser(os.fspath(src)))
     if os.path.lexists(text):
@@ -219,7 +219,7 @@ def one_of(path: Path, found: Sequence[Found]) -> Found | None:
     Raises
     ------
     SourceError
-        If the directory has files of several containers, because all but one would be left out.
+        If the directory has files of several containers, because packer would read the files of only one.
     """
     for kind, files in found[1:]:
         if not set(files) & set(found[0][1]):
@@ -513,7 +513,10 @@ def _inner_template(listed: Mapping[str, Sequence[str]], images: str, masks: str
 
 
 def _domains(listed: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return all directories if they hold the images of two domains, in one or more splits; otherwise an empty list."""
+    """Return all directories if they hold images of two domains, such as trainA and trainB; otherwise an empty list.
+
+    There may be several splits, such as trainA, trainB, testA and testB.
+    """
     domains = [_DOMAIN.fullmatch(name) for name in listed]
     both = {domain[2] for domain in domains if domain is not None}
     return list(listed) if None not in domains and len(both) == 2 else []

@@ -65,7 +65,8 @@ def rows_of(dataset: h5py.Dataset, file: ContainerFile) -> Iterator[Piece | Pack
     Raises
     ------
     ValueError
-        If rows are in other files or in several chunks, if their compression is not supported, or if most have no data.
+        If rows are in other files, or a row is in several chunks; if the compression is not supported; or if most rows
+        have no data.
     """
     if dataset.external or dataset.is_virtual:
         raise ValueError(f"its data are in other files. {_REMEDY}")

@@ -209,7 +209,7 @@ class TableRow(NamedTuple):
     Attributes
     ----------
     values : mapping or ValueError
-        The values of the columns that are read; or why the row cannot be used.
+        The values of the columns that are read; or the error with the reason why the row cannot be used.
     path : str, optional
         The path of the image.
     image : Piece or Packed, optional
@@ -427,7 +427,7 @@ def row_lists(columns: Sequence[Any], rows: int) -> Iterator[list[list[Any]] | V
 
 
 def rows_in_lists(names: Sequence[str], lists: list[list[Any]] | ValueError) -> Iterator[RowValues]:
-    """Yield the rows in `lists`, an item from `row_lists` for columns with these names."""
+    """Yield the rows in `lists`, which `row_lists` yielded for the columns `names`."""
     if isinstance(lists, ValueError):
         yield lists
     else:
@@ -450,7 +450,7 @@ def _values(array: Any) -> list[Any]:
 
 
 def _expanded(array: Any) -> int:
-    """Return an upper bound of the values and bytes that an array expands to."""
+    """Return an upper bound for the number of values and bytes to which an array expands."""
     array = getattr(array, "storage", array)
     kind, count = str(array.type), len(array)
     if kind.startswith("dictionary<"):
@@ -463,7 +463,7 @@ def _expanded(array: Any) -> int:
 
 
 def _expanded_dictionary(array: Any) -> int:
-    """Return an upper bound of the values and bytes that a dictionary array expands to."""
+    """Return an upper bound for the number of values and bytes to which a dictionary array expands."""
     import pyarrow.compute as pc
 
     count, each = len(array), 1 + int(array.dictionary.nbytes)

@@ -163,7 +163,8 @@ def list_samples(
     classes : sequence of str, optional
         Class names in the order of their ids; these replace the container's class names.
     in_place : bool
-        True if all values will be read from the files where they are; compressed values are then refused.
+        True if the listing is for an index. An index reads values directly from the files, so compressed values are
+        refused.
     bad : BadSamples, optional
         Collects samples that cannot be used: those with a `problem` or an invalid label. Without `bad`, the first such
         sample raises an error.
@@ -438,7 +439,10 @@ class _Rows:
         return self._within(labels, samples, len(known)), list(known), "class", notes
 
     def _of_one_kind(self, labels: Labels, samples: Names) -> Labels:
-        """Leave out the few samples with class names if most labels are numbers, or the reverse; or raise an error."""
+        """If a few labels are class names and most are numbers, or the reverse, leave out the samples of the few.
+
+        Raise an error if unusable samples are errors, or if half of the labels are numbers.
+        """
         named, numbers = labels <= _NAMED, labels > UNLABELED
         if not named.any() or not numbers.any():
             return labels
@@ -485,7 +489,8 @@ class _Rows:
     def _leave_out(self, labels: Labels, samples: Names, reasons: Mapping[int, str], problem: str = "") -> None:
         """Leave out the samples of some labels, with a reason for each label; or raise an error.
 
-        The error states the `problem`; if it is empty, the reason of the first sample. `_left_out` marks the samples.
+        The error states `problem`, or the reason of the first sample if `problem` is empty. `_left_out` marks the
+        samples.
         """
         where = _shown(self._container)
         if reasons and problem:
@@ -513,7 +518,7 @@ class _Rows:
         return names
 
     def _names_of_classes(self, most: int, notes: list[str]) -> list[str] | None:
-        """Return the class names found in samples; an unnamed class is named by its id."""
+        """Return the class names found in samples; a class without a name gets its id as name."""
         names = self._names_of_ids
         if self._contradictory or len(set(names.values())) < len(names) or most > largest_id(len(names)):
             notes.append("samples give different names to the same class, so classes are named by numbers")
@@ -543,7 +548,7 @@ def _seals(rows: npt.NDArray[Any], checksum: Callable[[Buffer], int]) -> Seals:
 
 
 def _distinct(container: Container, names: Names, files: Ints, notes: list[str]) -> Names:
-    """Make names unique: if some are equal, begin each name with that of its file, or number the equal names."""
+    """Make names unique: if some are equal, put the file's name before each name, or number the equal names."""
     if not repeat(names):
         return names
     if container.units < 2 or not container.units_are_files:
@@ -622,7 +627,7 @@ class ForeignFiles:
         return len(self.stamps)
 
     def path(self, number: int) -> str:
-        """Return the location of a file."""
+        """Return the path of file `number`."""
         return os.path.join(self.root, self.names[number])
 
     def open(self, number: int) -> PackFile:

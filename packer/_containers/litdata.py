@@ -125,7 +125,7 @@ def _moved(piece: Piece | Packed | None, section: Section) -> Value:
 
 
 def _plain(value: Any, path: str) -> Value:
-    """Convert a value from an Arrow table, recursively, to the form that chunks without a table have."""
+    """Convert a value from an Arrow table, recursively, to the form of values in chunks without such a table."""
     for key in path.split(".") if path else ():
         value = value.get(key) if isinstance(value, dict) else None
     if isinstance(value, str):

@@ -1,9 +1,9 @@
 """MDS, the shard format of MosaicML Streaming (https://github.com/mosaicml/streaming): samples with typed columns.
 
 ``index.json`` lists the shards in their order, and the columns. A shard consists of a table of offsets (see
-`packer._containers.shards`), the columns again as JSON, and the samples. A sample consists of the sizes of its columns
-of variable size, and then the columns in the order of their names. The values of the label column become labels
-unchanged.
+`packer._containers.shards`), the columns again as JSON, and the samples. A sample has a value for each column. It
+consists of the sizes of those values whose size varies, and then all values in the order of the columns' names. The
+values of the label column become labels unchanged.
 """
 
 from __future__ import annotations

@@ -404,7 +404,7 @@ class ParquetFile:
         ----------
         group, leaf : int
         head : int
-            How many first bytes of each value to return.
+            The number of bytes to return from the beginning of each value.
 
         Raises
         ------
@@ -671,7 +671,7 @@ class ParquetImages(TableImages):
 
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
-        """Return the files of a directory, or of its subdirectory ``data``, where the Hub stores them."""
+        """Return the files of a directory, or of its subdirectory ``data``, as on the Hugging Face Hub."""
         below = path / "data"
         if "data" in names and not any(name.endswith(cls.suffixes) for name in names) and os.path.isdir(below):
             path, names = below, sorted(os.listdir(below))

@@ -151,7 +151,7 @@ def feature_lists(window: BlockReader, begin: int, end: int) -> Iterator[tuple[b
 def _features(window: BlockReader, at: int, end: int) -> Iterator[tuple[bytes, int, int, int]]:
     """Yield the features of a Features message.
 
-    Features with parts in numerical order are parsed inline, without a function call.
+    A feature whose parts are in numerical order is parsed here, without a function call, because this is faster.
     """
     while at < end:
         p = window.at(at, _AHEAD)

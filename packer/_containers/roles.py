@@ -351,7 +351,7 @@ class ColumnContainer(Container):
         name : str
             The sample's name without a suffix, for containers without a column of names.
         values : mapping
-            The values by column: at least those of columns with a role. A missing value has no entry.
+            The values by column, at least for all columns with a role. A column without a value is not in the mapping.
         read : callable
             Reads a range of the file with the values.
         shape : (height, width), optional

@@ -105,7 +105,7 @@ class Blob:
 
 @dataclass(slots=True)
 class Array:
-    """The description of a NumPy array in a pickle: dtype, shape, elements, and whether the order is Fortran's."""
+    """The description of a NumPy array in a pickle: dtype, shape, elements, and whether they are in Fortran's order."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -195,7 +195,7 @@ def unpickled(file: PackFile, offset: int, size: int, most: int = MOST_THINGS, h
     Raises
     ------
     ValueError
-        If the pickle is damaged, or contains any other type.
+        If the pickle is damaged, or contains an object of any other type.
     """
     machine = _Machine(file, RangeReader(file, offset, size, head))
     try:

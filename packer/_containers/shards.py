@@ -87,7 +87,7 @@ MOST_AXES = 8
 
 
 def elements_of(data: bytes, start: int, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """Return the array whose elements are the bytes after `start`; ValueError if they do not fit the shape."""
+    """Return the array whose elements begin at byte `start` of `data`; ValueError if they do not fit the shape."""
     of_elements = np.dtype(dtype).newbyteorder("<")
     if math.prod(shape) * of_elements.itemsize != len(data) - start:
         raise ValueError(f"{len(data) - start} bytes are not the size of an array of {dtype} {shape}")

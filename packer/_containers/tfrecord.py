@@ -83,7 +83,7 @@ class FeatureValues:
     ----------
     type : int
     several : bool
-        True if a list may have no value or several: a list was not of length 1, or the key describes objects.
+        True if lists may have any length: the length of some list was not 1, or the key describes objects.
     text, image : bool
         Whether all byte strings were UTF-8, and whether all were images.
     ids : bool
@@ -211,8 +211,8 @@ class FeatureColumn:
     type : int
         The type of the feature.
     read : callable
-        Takes the window and the list's range in the file. Returns the value; for a value of bytes, their offset and
-        size.
+        Takes the window and the list's range in the file. Returns the value; if the value is bytes, returns their
+        offset and size instead.
     """
 
     slot: str
@@ -428,8 +428,8 @@ class _Chooser:
         Raises
         ------
         SourceError
-            If no feature is the image, or a feature that a key names does not exist or has the wrong kind. The message
-            does not name the file.
+            If no feature is the image; or if a key names a feature that does not exist or has the wrong kind. The
+            message does not name the file.
         OptionError
             For the same reasons as in `Chosen.of`.
         """

@@ -308,7 +308,7 @@ def is_shard_list(path: Path, head: bytes) -> bool:
 
 
 def listed_shards(path: Path) -> list[Path]:
-    """Return the paths of the shards that a list names, in order; paths are relative to the list's directory.
+    """Return the paths of the shards that a list names, in order. The list has paths relative to its own directory.
 
     Raises
     ------
@@ -559,7 +559,7 @@ def _of_text(data: bytes) -> int | float | str:
 def _of_values(values: Sequence[Any]) -> int | float:
     """Return the class of an array: its single number, or the index of the 1 in a one-hot vector.
 
-    Otherwise raise ValueError.
+    Raise ValueError for any other array.
     """
     if len(values) == 1 and isinstance(values[0], (int, float)):
         return whole(values[0])

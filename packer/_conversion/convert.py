@@ -164,7 +164,7 @@ def convert(
     report : path, optional
         The file of the report: a JSON line for every file with a finding and every file that was left out.
     allow_empty : bool
-        Whether an empty pack is written if no image can be read; otherwise this is a SourceError.
+        Whether to write an empty pack if no image can be read. By default this raises a SourceError.
     ignore_free_space : bool
         Whether to begin even if the disk has less free space than the images' files need.
     progress : callable, optional
@@ -186,7 +186,7 @@ def convert(
     ImageError
         With ``on_error="fail"``, for the first file that is not a readable image, or changed after it was listed.
     CorruptPackError
-        With ``on_error="fail"``, for the first sample of a pack that is damaged.
+        With ``on_error="fail"``, for the first damaged sample, if the source is a pack.
     SourceError
         If the source cannot be used, or its samples cannot be tiled.
     DestinationError, PackLockedError, ResumeError

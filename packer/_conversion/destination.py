@@ -112,7 +112,7 @@ class PartCounts:
 
     @classmethod
     def at(cls, path: Path) -> PartCounts:
-        """Return the counts of an existing part; zeros if the whole pack was finished meanwhile."""
+        """Return the counts of an existing part; zeros if another process has meanwhile finished the whole pack."""
         try:
             with open_pack(path) as reader:
                 return cls(skipped=len(reader.manifest.skipped))

@@ -97,7 +97,7 @@ def index(
     Parameters
     ----------
     src : path
-        A source, as for `convert`, except a pack.
+        A source, as for `convert`, but not a pack.
     dst : path
         The path of the new index, a directory whose name ends in ``.index``.
     checksums : bool

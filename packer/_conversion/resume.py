@@ -156,7 +156,10 @@ def compare_source(
 
 
 def _recorded(path: Path, *, every_image: bool) -> ListedSource | None:
-    """Return the recorded list; None if it is missing or damaged. With `every_image`, the whole list is checked."""
+    """Return the source's list from an earlier run; None if it is missing or damaged.
+
+    With `every_image`, the whole list is checked for damage.
+    """
     try:
         recorded = listed_source(path)
         if every_image:

@@ -176,7 +176,7 @@ class Stream:
         return list(islice(self._samples, count))
 
     def _pass_over(self) -> None:
-        """Skip those samples of the iterable that the pack already has; raise ResumeError if the pack has others."""
+        """Skip the samples that the pack already has; raise ResumeError if the iterable yields other samples."""
         for entry in self._entries:
             drawn = self._drawn(1)
             if not drawn:
@@ -351,7 +351,7 @@ def _encoded_image(value: Any, what: str) -> Buffer:
     Raises
     ------
     ImageError
-        If `value` is not an image, or a path that cannot be read.
+        If `value` is not an image, or is the path of a file that cannot be read.
     """
     if isinstance(value, (bytes, bytearray, memoryview)):
         return value

@@ -368,7 +368,7 @@ class ConversionRecord:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *rest: object) -> None:
-        """Close the files. If an image stopped the conversion, record that the image's file may be replaced."""
+        """Close the files. If an image stopped the conversion, allow that its file is replaced before the next run."""
         self.close()
         if isinstance(error, ImageError) and error.index is not None:
             with contextlib.suppress(PackerError):  # without the mark, a replacement is refused as a changed file
@@ -602,8 +602,8 @@ class Checkpoints:
 def check_destination(destination: Path, *, overwrite: bool) -> None:
     """Raise DestinationError if a pack cannot be written, or something exists that must not be replaced.
 
-    A pack may be replaced, even a damaged one that still shows that packer wrote it. An empty file or directory may be
-    replaced too. A pack whose directory also holds other files is not replaced, because these files would be lost.
+    A pack may be replaced, even a damaged one, as long as it shows that packer wrote it. An empty file or directory may
+    be replaced too. A pack whose directory also holds other files is not replaced, because these files would be lost.
     """
     check_free(destination, overwrite=overwrite)
     if os.path.lexists(destination) and not _is_empty(destination):
@@ -761,7 +761,10 @@ def _replaces(destination: Path, path: str | os.PathLike[str]) -> DestinationErr
 
 
 def check_report(report: str | os.PathLike[str], keep: Iterable[Path] = ()) -> None:
-    """Raise DestinationError if a report cannot be written, would replace a path in `keep`, or replace no report."""
+    """Raise DestinationError if a report cannot be written, or would replace an existing file that is not a report.
+
+    It must not replace a path in `keep` either, or a file below such a path.
+    """
     require_output(report, "report", (b"{",), _is_report)
     path, shown = Path(os.path.abspath(report)), printable(os.fspath(report))
     for other in keep:

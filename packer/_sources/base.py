@@ -225,7 +225,7 @@ class NumberColumn:
         return replace(self, values=self.values[rows], null=self.null[rows])
 
     def with_missing(self, rows: npt.NDArray[np.bool_]) -> NumberColumn:
-        """Return this column without the values of the rows where the mask `rows` is True: these become missing."""
+        """Return this column, with missing values in the rows where the mask `rows` is True."""
         return replace(self, null=self.null | rows)
 
     def get(self, index: int) -> Stored:
@@ -279,7 +279,7 @@ class BlobColumn:
         return replace(self, starts=self.starts[rows], sizes=self.sizes[rows])
 
     def with_missing(self, rows: npt.NDArray[np.bool_]) -> BlobColumn:
-        """Return this column without the values of the rows where the mask `rows` is True: these become missing."""
+        """Return this column, with missing values in the rows where the mask `rows` is True."""
         return replace(self, sizes=np.where(rows, _NO_BYTES, self.sizes))
 
     def get(self, index: int) -> bytes | None:
@@ -323,7 +323,7 @@ class FileColumn:
         return replace(self, paths=self.paths.taken(rows))
 
     def with_missing(self, rows: npt.NDArray[np.bool_]) -> FileColumn:
-        """Return this column without the values of the rows where the mask `rows` is True: these become missing."""
+        """Return this column, with missing values in the rows where the mask `rows` is True."""
         return replace(self, paths=self.paths.with_missing(rows))
 
     def get(self, index: int) -> str | None:

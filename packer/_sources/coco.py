@@ -89,7 +89,7 @@ class CocoImage:
         return mine == others
 
     def annotations(self, *, captions: bool) -> dict[Id, dict[str, Any]]:
-        """Return the image's captions, or its objects if `captions` is False; if None, they become an empty dict."""
+        """Return the image's captions, or its objects if `captions` is False. An empty dict first replaces None."""
         if captions:
             self.captions = self.captions or {}
             return self.captions
@@ -114,7 +114,8 @@ class Joined:
     kinds : dict of str to type
         For each list in the files, such as ``images``, whether its ids are numbers or texts.
     left : dict of (str, str) to (dict, str)
-        The record of each unusable image, and the name of its entry, by the name and the error in the record.
+        For each unusable image: its record, and the name of its entry in the file. The keys are the image's name and
+        the text of the error.
     """
 
     images: dict[Id, CocoImage] = field(default_factory=dict)
@@ -136,7 +137,10 @@ class Joined:
             self.left[key] = bad.add(name, error), where
 
     def name_entries(self, listed: Iterable[str]) -> None:
-        """Name a record by its entry if another entry has the same image, which is listed or recorded already."""
+        """Replace the name of a record by that of its entry if an earlier record or a `listed` image has the name.
+
+        This happens if several entries are about the same image.
+        """
         named = set(listed)
         for record, where in self.left.values():
             if record["name"] in named:
@@ -196,7 +200,7 @@ class _File:
             self._joined.about.append({"file": self._path.name, "members": members})
 
     def _plain(self, name: str, value: Any) -> Any:
-        """Return a member of the document as JSON values, without `Segmentation`."""
+        """Return a member of the document as JSON values; a `Segmentation` in it becomes JSON again."""
         try:
             return parsed_json(json.dumps(value, default=_original))
         except (ValueError, RecursionError) as error:

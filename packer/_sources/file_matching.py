@@ -90,7 +90,7 @@ class FileMatcher:
             )
 
     def _match(self, how: str, of_name: Form, of_file: Form | None = None) -> None:
-        """Match names and files that are equal after conversion, and remove the matched names."""
+        """Match names and files that become equal by `of_name` and `of_file`; remove the matched names."""
         keys = {of_name(name) for name in self._names.values()}
         fitting: dict[str, list[str]] = {}
         for file, form in self._files.items():

@@ -165,8 +165,8 @@ class LabelTexts:
     def unusable(self) -> Iterator[tuple[int, SourceError]]:
         """Yield the rows with unusable labels, each with its error.
 
-        A label is unusable if it is not UTF-8, if it is not a number although the label type requires numbers, if it is
-        not in the given classes, or if it is no class id although all are numbers and most are class ids.
+        A label is unusable if it is not UTF-8, if it is not a number although the label type requires numbers, or if it
+        is not in the given classes. If all labels are numbers and most of them are class ids, the others are unusable.
         """
         problems = self._problems()
         for row, text in enumerate(self._texts) if problems else ():
@@ -176,7 +176,7 @@ class LabelTexts:
     def _problems(self) -> dict[str, str]:
         """Return the reason for each label that is unusable.
 
-        A label with leading zeros is ambiguous, not unusable: the others may be names too.
+        A label with leading zeros is not unusable but ambiguous: it may be a name, and so may all other labels.
         """
         problems = {text: problem for text in set(self._texts) if (problem := self._problem(text))}
         if problems or not self._are_ids or any(map(_LEADING_ZERO.match, map(str.strip, self._distinct))):

@@ -257,12 +257,15 @@ def metadata_source(
 
 
 def _has_labels(table: LabelTable, name: str, kinds: Mapping[str, str]) -> bool:
-    """Tell whether a column named like labels has them. If all its cells are lists, it is a field, if it may be one."""
+    """Tell whether a column that is named like labels has labels.
+
+    The column ``labels`` may also be a field: it is one if all its cells are lists.
+    """
     return name == _LABELS[0] or kinds.get(name) != "json" or _has(table, name, int, float, str)
 
 
 def _has(table: LabelTable, name: str, *types: type) -> bool:
-    """Tell whether a column has cells of these types. Then others are bad cells, which do not change its meaning."""
+    """Tell whether a column has cells of these types. If so, all other cells are bad, and the column keeps its role."""
     return any(type(cell) in types for chunk in table.chunks([name]) for cell in chunk.columns[name])
 
 

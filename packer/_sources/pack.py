@@ -364,7 +364,7 @@ def pack_source(
 
 
 def _of_known_classes(source: PackSource, unknown: npt.NDArray[np.bool_], bad: BadSamples) -> PackSource:
-    """Return a source without the samples of unknown classes, where `unknown` is True. They become bad samples."""
+    """Return a source without the samples that `unknown` marks. They have unknown classes, and become bad samples."""
     rows = np.flatnonzero(unknown).tolist()
     for row in rows:
         reader, number = source.located(row)

@@ -197,7 +197,7 @@ class Present:
 
 
 class Missing:
-    """Collects the images of a source without a file or a row, and applies `on_missing` to them.
+    """Collects the images of a source that lack a file or a row, and applies `on_missing` to them.
 
     Parameters
     ----------

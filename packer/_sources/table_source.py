@@ -371,7 +371,10 @@ class TableRows:
         self.labels = [self.labels[row] for row in rows] if self.labels else []
 
     def _repeated(self, row: int, first: int, columns: Sequence[TableColumn]) -> None:
-        """Leave out the second row of an image, and also the first one if they differ; or raise the error."""
+        """Leave out row `row`, whose image row `first` names too, and also row `first` if the two rows differ.
+
+        Raise the error if unusable rows are errors.
+        """
         left = self.table.left
         if self.lines[first] in left:
             left[self.lines[row]] = left[self.lines[first]]
@@ -483,7 +486,7 @@ def _require_header(table: LabelTable, header: Sequence[str], path_column: str, 
 
 
 def _with_whole_image(cells: Sequence[str], delimiter: str, present: TreeImages) -> list[str]:
-    """Join those cells that are the parts of an image path with delimiters in it: the longest path that exists."""
+    """Join neighbouring cells if they form the path of an existing image; of several paths, choose the longest."""
     parts = [(start, end) for start in range(len(cells)) for end in range(start + 1, len(cells) + 1)]
     for start, end in sorted(parts, key=lambda part: part[0] - part[1]):
         if present.has(name := delimiter.join(cells[start:end])):

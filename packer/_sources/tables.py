@@ -50,7 +50,7 @@ _NO_TEXT = {
 
 
 def encoding_of(data: bytes) -> str:
-    """Return the name, in `codecs`, of the encoding of a text that begins with these bytes."""
+    """Return the encoding of a text that begins with these bytes, by its name in Python's `codecs`."""
     return next((name for mark, name in _MARKS.items() if data.startswith(mark)), "utf-8-sig")
 
 
@@ -168,7 +168,8 @@ class LabelTable(ABC):
     has_header : bool
         Whether the file contains the names of the columns.
     read_by : str
-        The options that read the table, and a space, for messages; empty if the user has passed them.
+        For messages: the options with which a user can read this table, followed by a space. Empty if the user has
+        passed them already.
     bad : BadSamples
         Collects unusable rows.
     left : dict of int to dict

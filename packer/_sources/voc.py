@@ -294,7 +294,7 @@ def voc_source(
 
 
 def _nested(walk: Walk, root: Path) -> list[str]:
-    """Return the images in subdirectories of `root`, except in those that the layout of VOC has."""
+    """Return the images in subdirectories of `root`, except those in the directories of VOC's layout."""
     own = ("Annotations", "ImageSets", "JPEGImages", *_MASKS.values())
     folders = (folder for folder in subdirectories(root) if folder not in own and walk.enters(folder))
     return [image for folder in folders for image in walk.images_below(folder)]
