@@ -227,7 +227,7 @@ def _header(file: ContainerFile) -> tuple[int, np.dtype[np.generic], tuple[int, 
 
 
 def _label_files(path: Path) -> list[Path]:
-    """Return the files next to an image file that are named like label files."""
+    """Return the ``.npy`` files in the same directory whose names contain a word for labels."""
     return [file for file in sorted(path.parent.glob("*.npy")) if file != path and has_label_name(file.stem)]
 
 

@@ -70,8 +70,8 @@ def natural(path: Path) -> list[tuple[int, str]]:
 def files_in(path: Path, names: Collection[str], is_of: Callable[[str], bool]) -> list[Path]:
     """Return the files in a directory whose names `is_of` accepts, ordered by the numbers in their names.
 
-    The result is empty if the directory also contains directories or images, because it is then read as an image
-    folder.
+    The result is empty if the directory also contains directories or images, because packer then reads the directory
+    as an image folder.
     """
     found = sorted((path / name for name in names if is_of(name) and os.path.isfile(path / name)), key=natural)
     if not found or any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
@@ -229,7 +229,7 @@ class Container(abc.ABC):
     label_type : {"class", "int", "float"}
         The type of the labels.
     pixels : PixelLayout, optional
-        The layout of the images' pixels, if they are not encoded.
+        The layout of the pixels, if the images are stored as pixels.
     notes : list of str
         Notes for the user.
     about : tuple of dict
@@ -291,7 +291,7 @@ class Container(abc.ABC):
 
     @classmethod
     def recognise_directory(cls, path: Path, names: Collection[str]) -> list[Path] | None:
-        """Return the paths to pass to `open` for a directory with these entries; None if it is of another kind.
+        """Return the paths to pass to `open` for a directory with these entries; None for a directory of another kind.
 
         By default, return all files of the directory with one of the `suffixes`, as `files_in` does. The caller refuses
         files of several splits.

@@ -38,9 +38,9 @@ class DatasetLabels(NamedTuple):
     nameless: dict[str, str]
 
     def are_of_images(self, names: Collection[str], account: Account) -> bool:
-        """Tell whether labels belong to these images; record the labels of missing images in `account`.
+        """Tell whether labels belong to these images; record in `account` the labels of all other images.
 
-        The problems of missing images are dropped. The result is False if no label belongs to one of these images,
+        The problems of all other images are dropped. The result is False if no label belongs to one of these images,
         because then another tool wrote ``dataset.json``. If the file declares that there are no labels, the result is
         True if all directories have names such as ``00000``, as ``dataset_tool.py`` makes them; directories with other
         names are classes.

@@ -195,7 +195,7 @@ def _answer(row: ContainerDescriptor, ask: Callable[[type[Container]], _T]) -> _
 
 
 def names_to_recognise(path: Path) -> list[str]:
-    """Return the sorted names in a directory that are passed to the containers for recognition.
+    """Return the names in a directory, sorted, by which the containers recognise it.
 
     If the directory or one of its subdirectories contains images, only the names of subdirectories are returned.
     """
@@ -355,7 +355,7 @@ def splits_among(directories: Collection[str]) -> list[str]:
 
 
 def numbered_classes(classes: Sequence[str]) -> list[str]:
-    """Return a note if class names are numbers that differ from the class ids, because names are sorted as text."""
+    """Return a note if class names are numbers but not the class ids, as happens if 10 is sorted before 2 as text."""
     if not all(name.isascii() and name.isdecimal() for name in classes):
         return []
     other = next((id for id, name in enumerate(classes) if name.lstrip("0") != str(id).lstrip("0")), None)

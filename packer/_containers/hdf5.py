@@ -115,7 +115,7 @@ def _rows_of_chunks(dataset: h5py.Dataset, file: ContainerFile, row: int) -> Ite
 
 
 def _chunk_problem(chunk: Any, size: int, end: int, *, is_packed: bool) -> str:
-    """Return why a chunk that should have `size` bytes cannot be read from a file of `end` bytes; empty if it can."""
+    """Return why a chunk of `size` bytes cannot be read from a file of `end` bytes; empty if there is no problem."""
     if chunk.byte_offset is None:
         return f"it was never written. {_REMEDY}"
     if chunk.byte_offset + chunk.size > end:
@@ -126,7 +126,7 @@ def _chunk_problem(chunk: Any, size: int, end: int, *, is_packed: bool) -> str:
 
 
 def is_text(dataset: h5py.Dataset) -> bool:
-    """Tell whether a dataset has texts of variable length. (libhdf5 reports the size of a pointer for these.)"""
+    """Tell whether a dataset has texts of variable length. The size that libhdf5 reports for these is a pointer's."""
     import h5py
 
     found = h5py.check_string_dtype(dataset.dtype)
@@ -478,7 +478,10 @@ class HDF5Arrays(ColumnContainer):
         raise SourceError(f"{where}: {what}; images must be {WANTED}")
 
     def _counts_images(self, datasets: Mapping[str, h5py.Dataset], image: str, chosen: bool) -> bool:
-        """Tell whether other datasets of the same length, or the user's key, show that the first axis counts images."""
+        """Tell whether the first axis counts images.
+
+        Other datasets of the same length show this, and so does the user's key for a dataset that is not one image.
+        """
         dataset = datasets[image]
         many = [one for one in datasets.values() if one.ndim < 3 and one.shape[0] == dataset.shape[0]]
         return bool(many) or (chosen and dataset.shape[-1] not in (1, 3, 4))

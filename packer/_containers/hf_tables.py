@@ -1,8 +1,8 @@
 """Tables of Hugging Face's `datasets`, with one sample in each row: roles and values of their columns.
 
-A column of images is a structure of ``bytes`` and ``path``. The metadata of a table's schema describe the columns under
-the key ``huggingface``. These descriptions ("features") tell which columns are images, and list the class names of each
-ClassLabel column. The values of a ClassLabel are class ids, or -1 for no class.
+A column of images is a structure of ``bytes`` and ``path``. In the metadata of a table's schema, the value of the key
+``huggingface`` describes the columns. These descriptions ("features") tell which columns are images, and list the class
+names of each ClassLabel column. The values of a ClassLabel are class ids, or -1 for no class.
 
 To bound memory, values are read a few rows at a time, because a few bytes of a column may expand to many values.
 Examples are indices that all refer to one long text in a dictionary, and a list of nulls, which takes no bytes at all.

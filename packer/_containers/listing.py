@@ -172,8 +172,8 @@ def list_samples(
     Raises
     ------
     SourceError
-        For the same reasons as in `Container.entries`; if there are no files, or one is listed twice; if a sample has
-        no name; if a label is invalid; if there are no samples; or, with `in_place`, if a value is compressed.
+        For the same reasons as in `Container.entries`; if there are no files, or a file is listed twice; if a sample
+        has no name; if a label is invalid; if there are no samples; or, with `in_place`, if a value is compressed.
     """
     if not container.files:
         raise SourceError(

@@ -398,7 +398,7 @@ class ParquetFile:
         return begin_with_image(value.head for value in values if value is not None)
 
     def byte_strings(self, group: int, leaf: int, head: int = IMAGE_HEAD) -> Iterator[ParquetValue | None]:
-        """Yield the value of each row of a column of byte strings in a row group; None for missing values.
+        """Yield each row's value in a column of byte strings, for one row group; None for a missing value.
 
         Parameters
         ----------
@@ -459,7 +459,7 @@ class ParquetFile:
             return pq.ParquetFile(pa.PythonFile(self.file.stream(_MOST_READ), "r"))
 
     def _rows_at_once(self, group: int, columns: Sequence[str]) -> int:
-        """Return how many rows pyarrow may read at once if every value is as long as the longest in its dictionary."""
+        """Return how many rows pyarrow may read together, even if every value is the longest of its dictionary."""
         leaves = [number for number, leaf in enumerate(self.leaves) if leaf.path[0] in columns]
         looked_up = sum(self._dictionary_size(group, leaf) for leaf in leaves)
         return max(1, min(MOST_ROWS, _MOST_LOOKED_UP // max(1, looked_up)))

@@ -257,7 +257,7 @@ def one_float(window: BlockReader, begin: int, end: int) -> float | None:
 
 @functools.lru_cache(1 << 12)
 def _int_of(message: bytes) -> int | None:
-    """Return the value of an Int64List with one element, packed or not; None otherwise."""
+    """Return the value of an Int64List with one element, packed or not; None for any other message."""
     try:
         begin = 2 if message[0] == 0x0A and message[1] == len(message) - 2 else 1
         value, end = read_varint(message, begin)

@@ -189,8 +189,8 @@ def unpickled(file: PackFile, offset: int, size: int, most: int = MOST_THINGS, h
     Returns
     -------
     object
-        An int, float, bool, None, str, tuple, list, dict, `Blob` or `Array`. A list may occur in several others, or
-        contain itself: code that walks the value must limit the expansion with a `Budget`.
+        An int, float, bool, None, str, tuple, list, dict, `Blob` or `Array`. A list may occur in several other lists,
+        or contain itself: code that walks the value must limit the expansion with a `Budget`.
 
     Raises
     ------

@@ -6,8 +6,8 @@ because it trusts no index and reads every header of the tar anyway.
 
 A member's key is its path up to the first dot of the file name. The rest of the name after that dot, in lower case, is
 the member's extension. So ``dir/0001.seg.png`` is the member ``seg.png`` of the sample ``dir/0001``. If a key occurs
-again later, with an image, the later members form another sample. See https://github.com/webdataset/webdataset,
-webdataset/tariterators.py.
+again later, and an image is among the later members, these form another sample. See
+https://github.com/webdataset/webdataset, webdataset/tariterators.py.
 
 packer reads two kinds of tars that webdataset misreads. First, the members of one sample may be scattered, as ``tar cf
 a.tar *.jpg *.cls`` writes them. Second, file names may contain dots: if no member of a key has a plain extension, the
@@ -684,13 +684,13 @@ def find_roles(tar: Tar, first: FirstSamples, keys: Mapping[str, str]) -> None:
     first : FirstSamples
     keys : mapping of str to str
         The `keys` argument of `Container.open`. The image may have several extensions (``jpg;png``). The label may be a
-        member of JSON (``json:category``) or ``directory``.
+        member of JSON (``json:category``), or the word ``directory`` for the directory of each sample.
 
     Raises
     ------
     SourceError
-        If the samples have no images, or it is unclear which of several is the image; if they contain pickles; or if a
-        key does not exist.
+        If the samples have no images, or it is unclear which of several members is the image; if they contain pickles;
+        or if a key does not exist.
     OptionError
         If a key is not valid for its field or for the label.
     """
@@ -889,7 +889,7 @@ class Tar(Container):
     scattered : bool
         True if the members of any sample are scattered.
     lacking : dict of str to dict of str to (int, str)
-        For each role, the samples that lack it: a mapping of the sample's key to its file and the name of its image.
+        For each role, the samples that lack it. Each sample's key maps to the number of its file and its image's name.
     """
 
     kind = "webdataset"
@@ -1037,7 +1037,7 @@ class _Entries:
         return self._name(next(images, sample.first))
 
     def _leave_out(self, sample: TarSample) -> None:
-        """Record in the account a sample without an image; _MemberError if it has images with other extensions."""
+        """Record in the account a sample without an image; _MemberError if the sample has other image extensions."""
         members = sample.members
         if sample.has_image:
             images = ", .".join(map(printable, self._container.images))

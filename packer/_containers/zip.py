@@ -127,7 +127,7 @@ def members_of(file: PackFile) -> Iterator[ZipMember]:
 
 
 def data_of(file: PackFile, member: ZipMember) -> int:
-    """Return the offset of a member's data; ValueError if the local header is not that of the member."""
+    """Return the offset of a member's data; ValueError if the local header does not belong to the member."""
     raw = member.raw_name or member.name.encode(errors=_ODD)
     try:
         header = file.read(member.offset, _LOCAL.size + len(raw))

@@ -143,7 +143,7 @@ def convert(
         ids, -1 marks an unlabeled image, and other labels are class names.
     suffix : str, optional
         The suffix to add to the paths in `labels`, such as ``".jpg"``. By default, a path without a suffix refers to
-        the only image whose name begins with that path.
+        the image with this path and any suffix, if there is exactly one.
     no_header : bool
         Whether the first line of `labels` is an ordinary row and not a header. The columns are then called ``"1"``,
         ``"2"`` and so on; by default the first column has the paths and the second column the labels.
@@ -264,7 +264,7 @@ def convert(
     ImageError
         If ``on_error="fail"``, for the first file that is not a readable image, or that changed after it was listed.
     PackError
-        If an input pack is not a pack, is damaged, or was written by a newer packer.
+        If `classes_from` is not a pack; or if a pack that is read is damaged, or was written by a newer packer.
     DestinationError, PackLockedError, ResumeError
         If the pack cannot be written; if another process is writing it; or if the unfinished pack was started with
         other settings or another source.
@@ -334,7 +334,7 @@ def pack(
 
     The pack appears at `dst` when it is complete. Until then the unfinished pack is ``dst + ".partial"``. After an
     interruption, repeat the call with the same samples in the same order: it reads the finished samples again, compares
-    their checksums, skips them, and continues with the others.
+    their checksums, skips them, and continues with the remaining samples.
 
     Parameters
     ----------

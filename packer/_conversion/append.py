@@ -130,7 +130,7 @@ def _require_parts(pack: Path) -> Manifest:
 
 
 def _next_part(pack: Path, whole: Manifest) -> Path:
-    """Return the path of the new part; its number is the first that no part of the pack has."""
+    """Return the path of the new part. It gets the first number that no part of the pack has."""
     present = {str(name) for name, *_ in whole.parts}
     number = len(present)
     while part_name(number, whole.format) in present:
@@ -139,7 +139,7 @@ def _next_part(pack: Path, whole: Manifest) -> Path:
 
 
 def _opened(request: ConversionRequest, pack: Path, whole: Manifest) -> Source:
-    """List the images with the pack's class ids; raise OptionError or SourceError if they do not fit the pack."""
+    """List the images with the pack's class ids; OptionError or SourceError if the images do not fit the pack."""
     classes = whole.classes if whole.label_type == "class" and not is_listing(request.src) else None
     shown = printable(pack)
     try:

@@ -82,7 +82,7 @@ class Summary(Displayable):
     Attributes
     ----------
     destination : Path or str
-        The path of the pack, or the URL of an uploaded one.
+        The path of the pack, or the URL of an uploaded pack.
     manifest : Manifest
     bytes_in, bytes_out : int
         Size in bytes of the images' files, and of the pack.

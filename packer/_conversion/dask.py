@@ -231,7 +231,7 @@ class _Run:
         self._client.cancel(list(self._running))
 
     def _submit(self) -> None:
-        """Give each worker a part. While enough parts remain, give it a second one, so that it need not wait."""
+        """Give each worker a part. While enough parts remain, give each worker a second part, so that none waits."""
         busy = Counter(address for _, address in self._running.values())
         for ahead in range(2):
             for address in sorted(self.workers):
@@ -300,7 +300,7 @@ class _Report:
 
 @dataclass
 class _Node:
-    """The number of images that a node has converted in this run, and the time at which it began."""
+    """The number of images that a node has converted in this run, and the time at which the node began."""
 
     began: float
     images: int = 0

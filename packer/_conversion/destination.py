@@ -237,7 +237,7 @@ class Destination(ABC):
         Raises
         ------
         DestinationError
-            If there is a pack that must not be replaced. Other tasks may have finished it since the last check.
+            If there is a pack that must not be replaced. Other tasks may have finished this pack since the last check.
         """
 
     @abstractmethod
@@ -592,7 +592,7 @@ class StoreDestination(Destination):
         return None
 
     def relax(self, job: Job) -> None:
-        """Do nothing, because a job in a store is never replaced; each task that skips files reports them."""
+        """Do nothing, because a job in a store is never replaced. Each task reports the files that it skips."""
 
     def with_replaceable(self, source: Source, first: int) -> Source:
         names = [name.removeprefix(_MEND) for name in self._unfinished.names() if name.startswith(_MEND)]
@@ -645,7 +645,7 @@ class StoreDestination(Destination):
         return manifest
 
     def _counts_of_own(self, task: PartTask) -> PartCounts:
-        """Return the counts of the existing part; raise DestinationError if it belongs to another conversion."""
+        """Return the counts of the existing part; raise DestinationError for a part of another conversion."""
         path = self.part(task.name)
         if not task.is_at(path):
             raise DestinationError(

@@ -101,8 +101,8 @@ def index(
     dst : path
         The path of the new index, a directory whose name ends in ``.index``.
     checksums : bool
-        Whether to read every sample and store its checksum. Otherwise only the structure of the files and the headers
-        of the images are read, and changes of a sample are detected only by the size and the time of its file.
+        Whether to read every sample and store its checksum. If False, only the structure of the files and the headers
+        of the images are read, and a change of a sample is detected only by the size and the time of its file.
     exif : {"ignore", "apply"}
         Whether to rotate each image, when it is read, according to its EXIF orientation. ImageFolder ignores the
         orientation.

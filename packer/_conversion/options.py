@@ -59,9 +59,9 @@ class Option:
     hint : str
         The end of the message that refuses a value: advice on the value to pass instead.
     common : bool
-        Whether most users need the option: the help shows it before the other groups.
+        True if most users need the option; the help then shows it before all groups.
     taken_away : bool
-        Whether the option is True by default, so that its flag on the command line is ``--no-NAME``.
+        True if the option is True by default; its flag on the command line is then ``--no-NAME``.
     repeated : bool
         Whether the command line accepts the option several times, and functions accept a sequence.
     shows_default : bool

@@ -139,7 +139,7 @@ class Partition:
         return self.files.missing(self.names)
 
     def made_before(self, source: Source) -> Manifest | None:
-        """Return the manifest of the whole pack if it was already made from `source` with these settings, or None."""
+        """Return the manifest of the whole pack if it was made from `source` with these settings, otherwise None."""
         return made_before(self.destination, source, self.recipe, self.format, self.parts)
 
     def listing(self) -> Path:
@@ -168,7 +168,7 @@ class Partition:
             Whether joining tasks use the existing list, instead of listing the source again. At a URL, they always use
             the existing list.
         compare : bool
-            Whether joining tasks check immediately whether any file has changed. Otherwise a change is found when the
+            Whether joining tasks check immediately that no file has changed. If False, a change is found only when the
             file is read. At a URL, tasks never check immediately, because another node may have begun the job.
         fresh : bool
             Whether to drop the leftovers of an earlier job.
@@ -199,7 +199,7 @@ class Partition:
         wait: float = 0,
         progress: Callable[[ConversionProgress], None] | None = None,
     ) -> Part:
-        """Make a part unless it exists. After an interruption, the same call continues if `scratch` is the same.
+        """Make a part unless it exists. After an interruption, the same call with the same `scratch` continues.
 
         Parameters
         ----------
@@ -371,7 +371,7 @@ class SharedSource:
         return cls(path, request.classes(), *choice, skip, fields, classes_from)
 
     def open(self) -> Source:
-        """Open the source, in constant time; raise SourceError if it is a pack that has been replaced."""
+        """Open the source, in constant time; raise SourceError if the source is a pack that has been replaced."""
         source = listed_source(self.path) if is_url(self.path) or is_listing(self.path) else self._pack()
         if self.identities is not None and source.identities() != self.identities:
             raise SourceError(f"{printable(self.path)}: the pack was replaced after the conversion began")

@@ -110,7 +110,7 @@ class ConversionPipeline:
         self.bytes_read = 0
 
     def run(self, executor: Executor, *, ahead: int) -> Generator[Batch, None, None]:
-        """Yield batches, while `ahead` others are in progress. A batch is valid until the next one is taken."""
+        """Yield batches, while `ahead` further batches are in progress. A batch is valid until the next is taken."""
         for _ in range(ahead + 1):
             self._buffers.put(ReadBuffer())
         for batch, buffer in results(self._begun(executor), ahead):
@@ -257,7 +257,7 @@ def _info(kind: int, height: int, width: int, orientation: int, findings: int) -
 
 
 def _require_size(found: tuple[int, int], expected: tuple[int, int] | None) -> None:
-    """Raise ImageError if the height or width in an image's annotations differs from that of its file."""
+    """Raise ImageError if an image does not have the height and width that its annotations give."""
     if expected is None or expected == found:
         return
     remedy = "Use the file that was annotated, or correct height and width in the annotations"

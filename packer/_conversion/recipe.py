@@ -111,7 +111,7 @@ class Recipe:
             )
 
     def settings(self) -> dict[str, Any]:
-        """Return the fields for the manifest, without those that are newer than its schema and have no effect."""
+        """Return the fields for the manifest. A field that is newer than its schema is left out if it has no effect."""
         values = asdict(self).items()
         return {_WORDS[name]: value for name, value in values if value or not _OPTIONS[name].younger}
 
@@ -212,7 +212,7 @@ class Provenance:
     settings, source : mapping
         The same as in the manifest.
     versions : mapping
-        Versions of the libraries that make the samples' bytes, or made them if the samples are carried over.
+        Versions of the libraries that make the samples' bytes, or that made the bytes of carried-over samples.
     findings : mapping
         For carried-over samples, the counts of findings from the audit of the earlier conversion.
     skipped : sequence of dict

@@ -86,7 +86,7 @@ def is_table(src: Path) -> bool:
 
 
 def source_of_objects(request: SourceRequest, classes: Sequence[str] | None) -> Source | None:
-    """List the images if the request is for images at URLs; return None if it is for files on a disk.
+    """List the images if the request is for images at URLs; return None if the request is for files on a disk.
 
     Raises
     ------
@@ -355,7 +355,7 @@ class SourceRequest(SourceOptions):
         return True
 
     def bad_samples(self) -> BadSamples:
-        """Return a collector of unusable samples: the listing adds samples, and the conversion decides about them."""
+        """Return a collector of unusable samples. Listing only collects them; the conversion skips them, or fails."""
         return BadSamples(skip=True)
 
     def open(self, destination: Path | None, classes: list[str] | None, *, is_split: bool = False) -> Source:
@@ -369,7 +369,7 @@ class SourceRequest(SourceOptions):
         classes : list of str, optional
             Class names in the order of their ids, such as the result of `classes`.
         is_split : bool
-            Whether `src` is a split itself, and is therefore not searched for splits.
+            True if `src` is a split itself; it is then not searched for splits.
 
         Raises
         ------
@@ -463,7 +463,7 @@ class SourceRequest(SourceOptions):
     def _of_container(self, of_directories: str, classes: list[str] | None) -> Source | None:
         """List a container's samples; None if `src` is no container, or if an option for directories is set.
 
-        `of_directories` is the name of that option in messages; empty without one.
+        `of_directories` is the name of that option in messages; empty if no such option is set.
         """
         paths, keys, source = named_paths(self.src), self.container_keys, None
         if paths and not of_directories:

@@ -52,7 +52,7 @@ _NO_OPTIONS = {"format": "the format", "src": "SRC"}
 
 
 def started_differently(directory: Path, differences: Sequence[str]) -> ResumeError:
-    """Return the error for an unfinished conversion in `directory` with other settings or another source."""
+    """Return the error for an unfinished conversion in `directory` that has other settings or another source."""
     return ResumeError(
         f"{printable(directory)} contains an unfinished conversion that was started differently:\n  "
         + "\n  ".join(differences)
@@ -85,7 +85,7 @@ def _follows(difference: _Difference, others: Sequence[_Difference]) -> bool:
 
 
 def _version(version: Any, was: str) -> str:
-    """Return a phrase that begins with the verb `was`: which version of a library was used, or that it was not used."""
+    """Return a phrase about a library that begins with the verb `was`: ``was version 1.2``, or ``was not used``."""
     return f"{was} not used" if version is None else f"{was} version {printable(version)}"
 
 
@@ -270,7 +270,7 @@ def made_before(destination: Path, source: Source, recipe: Recipe, format: str, 
     Raises
     ------
     PackError
-        If there is a pack, and it is damaged or was written by a newer packer.
+        If there is a pack that is damaged, or that a newer packer wrote.
     SourceError
         The same errors as from `provenance`.
     """
@@ -290,9 +290,9 @@ def made_before(destination: Path, source: Source, recipe: Recipe, format: str, 
 def _are_as_packed(reader: Reader, source: Source) -> bool:
     """Tell whether the pack was made from the present image files of the source, as far as can be determined.
 
-    A file whose bytes are stored must have the size of its sample; if it is newer than the pack, it must also have the
-    bytes of the sample. Re-encoded images cannot be compared with their files, so a warning reports newer files. A file
-    is newer if its modification time or its change time is later: a copy may keep the modification time.
+    A file whose bytes are stored must have the size of its sample. If the file is newer than the pack, it must also
+    have the bytes of the sample. Re-encoded images cannot be compared with their files, so a warning reports newer
+    files. A file is newer if its modification time or its change time is later: a copy may keep the modification time.
     """
     if source.origin is not None:
         return True

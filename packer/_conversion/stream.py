@@ -131,7 +131,7 @@ class Stream:
     samples : iterable of mappings
         See `packer.pack`.
     source : Source
-        The source; its fields, classes and type of labels are used.
+        The source that has the fields, the classes and the label type.
     recipe : Recipe
     on_error : {"fail", "skip"}
         ``"fail"``: an unusable sample raises an error. ``"skip"``: only its entry is yielded, with the reason.
@@ -377,7 +377,7 @@ def _encoded_image(value: Any, what: str) -> Buffer:
 
 
 def _image_of(array: npt.NDArray[Any], what: str) -> Image.Image:
-    """Return an array as an image that PNG stores with exactly the same numbers; raise ImageError if it cannot."""
+    """Return an array as an image that PNG stores with exactly the same numbers; ImageError if that is impossible."""
     grey, kind = array.ndim == 2, array.dtype.kind
     if not array.size or not (grey or (array.ndim == 3 and array.shape[2] in (3, 4) and array.dtype == np.uint8)):
         raise ImageError(

@@ -4,7 +4,7 @@ The directory for ``s3://bucket/train.lmdb``, called the room of the upload, lie
 user can write into it. It holds
 
 ``train.lmdb``      the pack when it is complete; until then ``train.lmdb.partial``
-``request.json``    the source and the settings of the pack, which a conversion that continues must have too
+``request.json``    the source and the settings of the pack; a conversion can only continue with the same ones
 ``upload.jsonl``    the log of the upload; see `packer._storage.remote.s3`
 
 The room is removed after the objects have been compared with the pack. After an interruption, the same call continues.
@@ -139,7 +139,7 @@ class UploadedConversion:
         """Raise DestinationError if the upload would replace or delete anything that does not belong to a pack.
 
         There is no check without `overwrite`, or if the upload has already begun. Objects below the URL that have no
-        manifest are not checked here, because `Upload` refuses them with advice.
+        manifest are not checked here, because `Upload` refuses them and says what to do.
 
         Raises
         ------

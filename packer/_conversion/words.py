@@ -188,7 +188,7 @@ _TOLD = {
 
 
 def settings_in_words(settings: Mapping[str, Any], codec: str) -> list[str]:
-    """Return the settings of samples of `codec` in words; unknown settings are returned unchanged."""
+    """Return the settings in words, as they apply to samples of `codec`; unknown settings are returned unchanged."""
     stored = [_STORED.get(codec, codec.upper())]
     if codec in LOSSY and "quality" in settings:
         stored[0] += f" of quality {settings['quality']}"

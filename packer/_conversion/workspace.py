@@ -418,7 +418,7 @@ class RecordEntry:
     more : tuple of int and float
         The values of the fields' columns in the row.
     reason : str
-        The reason why the image was left out; empty if it was not.
+        The reason why the image was left out; empty if the image became a sample.
     """
 
     name: str
@@ -646,7 +646,7 @@ def require_pack(destination: str | os.PathLike[str], files: Iterable[str]) -> N
     ----------
     destination : path or URL
     files : iterable of str
-        The paths of all files below `destination`, relative to it; none if it is a file.
+        The paths of all files below `destination`, relative to it; empty if `destination` is a file.
     """
     _require_mark(destination)
     found = list(files)

@@ -96,7 +96,7 @@ class OtherFiles:
     def notes(self) -> list[str]:
         """Return a list of one note; an empty list if there are no files.
 
-        The note counts the files by suffix, and names the option that reads the images among them.
+        The note counts the files by suffix, and names the option with which packer also reads the images among them.
         """
         if not self.counts:
             return []
@@ -452,7 +452,7 @@ class ComputedFields:
     compute: Callable[[Source, int, Mapping[str, Stored], ReadBuffer], Sequence[Stored]]
 
     def digest(self, sha256: str) -> str:
-        """Return the digest of a list with these fields; `sha256` is the digest of the list's columns."""
+        """Return the digest of a list that has these fields; `sha256` is the digest of the list's columns."""
         described = json.dumps([field.to_json() for field in self.fields], sort_keys=True)
         return hashlib.sha256(f"{sha256}{described}".encode()).hexdigest()
 

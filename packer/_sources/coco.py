@@ -137,9 +137,9 @@ class Joined:
             self.left[key] = bad.add(name, error), where
 
     def name_entries(self, listed: Iterable[str]) -> None:
-        """Replace the name of a record by that of its entry if an earlier record or a `listed` image has the name.
+        """Rename each record whose name an earlier record or a `listed` image has: it gets the name of its entry.
 
-        This happens if several entries are about the same image.
+        Two entries can have the same name if they are about the same image.
         """
         named = set(listed)
         for record, where in self.left.values():
@@ -463,7 +463,7 @@ def columns_of(
     shown: str,
     unusable: dict[int, SourceError],
 ) -> list[Column]:
-    """Return the columns of images from annotation files.
+    """Return the columns of the fields that annotation files give to images.
 
     Parameters
     ----------
@@ -713,7 +713,7 @@ def coco_source(
 def _with_all_boxes(
     ids: Sequence[Id], joined: Joined, names: Mapping[Id, str], shown: str, bad: BadSamples
 ) -> list[Id]:
-    """Return the usable images. If any annotation has a box, an image with an annotation without a box is unusable."""
+    """Return the usable images. If any annotation has a box, images with an annotation without a box are unusable."""
     lacking: dict[Id, list[Id]] = {}
     boxes = False
     for id in ids:

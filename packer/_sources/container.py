@@ -1,4 +1,4 @@
-"""The source whose samples are in a container, the files that another tool wrote."""
+"""The source whose samples are in a container, that is, in files that another tool wrote."""
 
 from __future__ import annotations
 

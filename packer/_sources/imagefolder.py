@@ -57,7 +57,7 @@ class ImageRule:
         The suffixes of images, in lower case; in the names of files, they may be in upper case too. ImageFolder has the
         same argument.
     any_image : bool
-        Whether files with other suffixes are opened, and count if their first bytes are those of an image.
+        Whether files with other suffixes also count, if they begin with the bytes of an image.
     skip_hidden : bool
         Whether to ignore hidden files and directories: names that begin with a dot.
     """
@@ -320,7 +320,7 @@ def imagefolder_source(
         other images is not a class.
     allow_empty : bool
         Whether a class without images is allowed; with `classes`, such a class is always allowed. ImageFolder has the
-        same argument. Its default is False, which conversions use too.
+        same argument. Its default is False, and so is the default of conversions.
     bad : BadSamples, optional
         Collects the images of classes that are not in `classes`; by default such a class is an error.
 
@@ -376,7 +376,7 @@ def imagefolder_source(
 def _review_classes(
     root: Path, listed: Mapping[str, Sequence[str]], account: Account, *, allow_empty: bool
 ) -> list[str]:
-    """Record in the account the directories that may not be meant as classes; return notes on the classes.
+    """Record in the account the directories that the user may not mean as classes; return notes on the classes.
 
     Raises SourceError if a class has no image and `allow_empty` is False.
     """

@@ -120,8 +120,8 @@ class LabelTexts:
     ----------
     texts : sequence of str
     label_type : {"class", "int", "float"}, optional
-        The user's choice: ``"class"`` for names of classes, the others for numbers without classes. By default whole
-        numbers are class ids, and other texts are names of classes.
+        The user's choice: ``"class"`` for names of classes, ``"int"`` and ``"float"`` for numbers without classes. By
+        default whole numbers are class ids, and other texts are names of classes.
     classes : sequence of str, optional
         Class names in the order of their ids.
     refuse : callable
@@ -166,7 +166,7 @@ class LabelTexts:
         """Yield the rows with unusable labels, each with its error.
 
         A label is unusable if it is not UTF-8, if it is not a number although the label type requires numbers, or if it
-        is not in the given classes. If all labels are numbers and most of them are class ids, the others are unusable.
+        is not in the given classes. If all labels are numbers and most are class ids, any other number is unusable too.
         """
         problems = self._problems()
         for row, text in enumerate(self._texts) if problems else ():

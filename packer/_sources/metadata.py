@@ -1,9 +1,9 @@
 """Read labels and fields from a table next to the images: Hugging Face's metadata table, or StyleGAN's dataset.json.
 
 In ``metadata.csv``, ``.jsonl`` or ``.parquet``, the column ``file_name`` is the path of an image, relative to SRC, and
-``NAME_file_name`` is the path of another file of the image. ``label``, or ``labels`` with a single label in each row,
-is the label. ``objects`` has boxes (x y width height) and their categories. Every other column is a field; the cells
-determine the field's kind.
+``NAME_file_name`` is the path of another file of the image. The label is in the column ``label``, or in ``labels`` if
+each row has a single label there. ``objects`` has boxes (x y width height) and their categories. Every other column is
+a field; the cells determine the field's kind.
 
 ``dataset.json``, written by ``dataset_tool.py`` of StyleGAN and EDM, has the labels of images by their paths. The
 subdirectories are parts of equal size, not classes. Order and labels are the same as if these files were in a zip.
@@ -106,7 +106,7 @@ class MetadataTable(LabelTable):
             yield Chunk(chunk.lines, {column: split.get(column, chunk.columns.get(column, ())) for column in columns})
 
     def _columns_of(self, cell: Any, line: int) -> dict[str, Any]:
-        """Split the objects of a row into cells; return no cells if they are invalid, and leave the row out."""
+        """Split the objects of a row into cells. If the objects are invalid, leave the row out and return no cells."""
         try:
             return self._split(cell)
         except ValueError as error:
@@ -138,7 +138,7 @@ class MetadataTable(LabelTable):
 
 
 def _corners(box: Any) -> Any:
-    """Convert a box from (x, y, width, height) to (x, y, x, y); None for an invalid box, which the field refuses."""
+    """Convert a box from (x, y, width, height) to (x, y, x, y); None for an invalid box, because fields refuse None."""
     if not isinstance(box, list) or len(box) != 4 or any(type(number) not in (int, float) for number in box):
         return None
     x, y, width, height = box

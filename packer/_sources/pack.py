@@ -41,7 +41,8 @@ class PackSource(Source):
     samples : range or (N,) int64 array
         The indices of this source's samples in the sequence of all samples of the packs.
     repeated : frozenset of int
-        The samples that have the same name as an earlier sample; empty for several packs, where this is an error.
+        The samples that have the same name as an earlier sample. Empty for several packs: repeated names are an error
+        there.
     overlapping : frozenset of int
         The samples that share bytes with an earlier sample. Reading such a sample is an error, because otherwise a few
         bytes could become any number of samples.
@@ -433,7 +434,7 @@ def _labels(reader: Reader, classes: Sequence[str], bad: BadSamples) -> tuple[La
 
 
 def _indices(label: Ints, count: int) -> Ints:
-    """Return the labels; labels that are not ids of one of `count` classes become `count`."""
+    """Return the labels as indices: a label that is not the id of one of `count` classes becomes `count`."""
     return np.where((label >= 0) & (label < count), label, count)
 
 

@@ -25,8 +25,8 @@ a scalar or a class     its values, in the field's dtype or int64; then a byte f
 bytes, or files         an int64 for each value, its offset; an int64, its size, -1 if missing; then all values,
                         which are paths where the values are files
 
-After them comes a uint32 for every 4096 images: the CRC-32C of the bytes that `Column.content` yields for these images,
-first for the first field, then for the second field, and so on."""
+After these columns comes a uint32 for every 4096 images: the CRC-32C of the bytes that `Column.content` yields for
+these images, first for the first field, then for the second field, and so on."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def with_files(
     on_missing : {"error", "null", "skip"}
         What happens to an image without one of the files.
     skip : bool
-        Whether images with invalid ``.npy`` files are bad samples. Otherwise an invalid first file raises an error
+        True if images with invalid ``.npy`` files become bad samples. If False, an invalid first file raises an error
         immediately.
 
     Raises
@@ -292,7 +292,8 @@ def _kind_of_file(name: str, path: str) -> str:
 def _as_first(field: Field, paths: Iterable[str]) -> Field:
     """Return an array field with the dtype and the rank of the first ``.npy`` file that can be read.
 
-    Invalid files before it become bad samples later, when they are read. Raises SourceError if no file can be read.
+    Images with an invalid earlier file become bad samples later, when the file is read. Raises SourceError if no file
+    can be read.
     """
     first: SourceError | None = None
     for path in paths:

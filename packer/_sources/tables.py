@@ -112,7 +112,7 @@ class TableOptions:
     path_column, label_column : str, optional
         The columns of paths and labels; by default ``"path"`` and ``"label"``, or without a header ``"1"`` and ``"2"``.
     delimiter : str, optional
-        The character that separates columns; by default a tab in a ``.tsv`` file, and a comma in others.
+        The character that separates columns; by default a tab in a ``.tsv`` file, and a comma in any other file.
     label_type : {"class", "int", "float"}, optional
         See `packer._sources.labels.LabelTexts`.
     unlabeled : bool
@@ -541,7 +541,7 @@ class TableReading(ABC):
         """Add the next cells of the column; leave out rows with an invalid cell, or raise SourceError."""
 
     def finish(self) -> None:
-        """Leave out rows with cells that turn out to be invalid once the column is complete, or raise SourceError."""
+        """When the column is complete, leave out rows whose cells turn out to be invalid, or raise SourceError."""
 
     @abstractmethod
     def column(self, root: Path) -> TableColumn:

@@ -170,7 +170,7 @@ def _members(element: ElementTree.Element) -> Any:
 
 
 def _size(root: ElementTree.Element) -> tuple[float, float] | None:
-    """Return the width and the height that the file states; None if one is missing, or is 0, which some tools write."""
+    """Return the width and the height in the file; None if one of them is missing, or is 0, as some tools write."""
     sides = [_number(root.findtext(f"size/{name}")) for name in ("width", "height")]
     return (sides[0], sides[1]) if sides[0] and sides[1] else None
 
