@@ -596,7 +596,7 @@ def _ids(field: FlatTable, deepest: int) -> Iterator[int | None]:
 
 
 def _require_text(field: Any) -> None:
-    """Raise ValueError if a column or a member of a structure has no name; pyarrow itself would report this too late."""
+    """Raise ValueError if a column or a member of a structure has no name. pyarrow would report this too late."""
     if not isinstance(field.name, str):
         raise ValueError("a column has no name")
     for number in range(field.type.num_fields):

@@ -355,7 +355,7 @@ def splits_among(directories: Collection[str]) -> list[str]:
 
 
 def numbered_classes(classes: Sequence[str]) -> list[str]:
-    """Return a note if class names are numbers but not the class ids, as happens if 10 is sorted before 2 as text."""
+    """Return a note if class names are numbers that differ from the ids: names are sorted as text, 10 before 2."""
     if not all(name.isascii() and name.isdecimal() for name in classes):
         return []
     other = next((id for id, name in enumerate(classes) if name.lstrip("0") != str(id).lstrip("0")), None)

@@ -126,7 +126,7 @@ def _chunk_problem(chunk: Any, size: int, end: int, *, is_packed: bool) -> str:
 
 
 def is_text(dataset: h5py.Dataset) -> bool:
-    """Tell whether a dataset has texts of variable length. The size that libhdf5 reports for these is a pointer's."""
+    """Tell whether a dataset has texts of variable length; libhdf5 reports the size of a pointer for these texts."""
     import h5py
 
     found = h5py.check_string_dtype(dataset.dtype)
@@ -480,7 +480,8 @@ class HDF5Arrays(ColumnContainer):
     def _counts_images(self, datasets: Mapping[str, h5py.Dataset], image: str, chosen: bool) -> bool:
         """Tell whether the first axis counts images.
 
-        Other datasets of the same length show this, and so does the user's key for a dataset that is not one image.
+        It does if other datasets have the same length. It also does if the user chose the dataset, unless the last axis
+        may count channels.
         """
         dataset = datasets[image]
         many = [one for one in datasets.values() if one.ndim < 3 and one.shape[0] == dataset.shape[0]]

@@ -439,9 +439,9 @@ class _Rows:
         return self._within(labels, samples, len(known)), list(known), "class", notes
 
     def _of_one_kind(self, labels: Labels, samples: Names) -> Labels:
-        """If a few labels are class names and most are numbers, or the reverse, leave out the samples of the few.
+        """If labels are partly numbers and partly class names, leave out the samples with the rarer kind of label.
 
-        Raise an error if unusable samples are errors, or if half of the labels are numbers.
+        Raise an error if unusable samples are errors, or if both kinds are equally frequent.
         """
         named, numbers = labels <= _NAMED, labels > UNLABELED
         if not named.any() or not numbers.any():

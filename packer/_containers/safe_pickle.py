@@ -105,7 +105,7 @@ class Blob:
 
 @dataclass(slots=True)
 class Array:
-    """The description of a NumPy array in a pickle: dtype, shape, elements, and whether they are in Fortran's order."""
+    """The description of a NumPy array in a pickle: dtype, shape, elements, and their order (C's or Fortran's)."""
 
     dtype: str
     shape: tuple[int, ...]

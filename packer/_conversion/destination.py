@@ -708,7 +708,7 @@ class StoreDestination(Destination):
         self._unfinished.delete(self._unfinished.names())
 
     def _abort_unfinished(self) -> None:
-        """Abort the unfinished uploads of this job. Their processes were killed, or must no longer finish them."""
+        """Abort all unfinished uploads to this URL. Their processes were killed, or must no longer finish them."""
         with self._upload_directory() as (_, log):  # the log is empty, so all uploads count as those of others
             self._pack.abort_unfinished(log)
             self._unfinished.abort_unfinished(log)

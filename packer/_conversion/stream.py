@@ -260,7 +260,7 @@ class StreamSample:
             return f"{self._index:08d}"
 
     def label(self) -> int | float:
-        """Return the label; for an invalid label, raise ImageError with the argument of `packer.pack` to change."""
+        """Return the label; the ImageError for an invalid label names the argument of `packer.pack` to change."""
         label, label_type = self._sample.get("label"), self._source.label_type
         if label_type == "class":
             return UNLABELED if label is None else self._class_id(label)

@@ -4,7 +4,7 @@ The directory for ``s3://bucket/train.lmdb``, called the room of the upload, lie
 user can write into it. It holds
 
 ``train.lmdb``      the pack when it is complete; until then ``train.lmdb.partial``
-``request.json``    the source and the settings of the pack; a conversion can only continue with the same ones
+``request.json``    the source and the settings of the pack; a conversion that continues must have the same
 ``upload.jsonl``    the log of the upload; see `packer._storage.remote.s3`
 
 The room is removed after the objects have been compared with the pack. After an interruption, the same call continues.

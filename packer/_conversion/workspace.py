@@ -763,7 +763,7 @@ def _replaces(destination: Path, path: str | os.PathLike[str]) -> DestinationErr
 def check_report(report: str | os.PathLike[str], keep: Iterable[Path] = ()) -> None:
     """Raise DestinationError if a report cannot be written, or would replace an existing file that is not a report.
 
-    It must not replace a path in `keep` either, or a file below such a path.
+    The report must not replace a path in `keep` either, or a file below such a path.
     """
     require_output(report, "report", (b"{",), _is_report)
     path, shown = Path(os.path.abspath(report)), printable(os.fspath(report))

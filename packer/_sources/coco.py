@@ -127,7 +127,7 @@ class Joined:
 
     @property
     def category_numbers(self) -> dict[Id, int]:
-        """The number of each category: its id, or if ids are texts, a number from 1 on, because 0 is the background."""
+        """The number of each category: its id; or a number from 1 on if the ids are texts, as 0 is the background."""
         return {id: position if isinstance(id, str) else id for position, id in enumerate(self.categories, 1)}
 
     def record(self, bad: BadSamples, file_name: str, where: str, error: SourceError) -> None:
@@ -137,7 +137,7 @@ class Joined:
             self.left[key] = bad.add(name, error), where
 
     def name_entries(self, listed: Iterable[str]) -> None:
-        """Rename each record whose name an earlier record or a `listed` image has: it gets the name of its entry.
+        """Give a record the name of its entry if an earlier record or a `listed` image has the same name.
 
         Two entries can have the same name if they are about the same image.
         """

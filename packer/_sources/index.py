@@ -85,7 +85,7 @@ class IndexLocations:
 
     @functools.cached_property
     def starts(self) -> Ints:
-        """The offset of each file in the concatenation of all files, and at the end that of the index's own data."""
+        """The offset of each file in the concatenation of all files, followed by the offset of the index's own data."""
         sizes = np.maximum(self.files.stamps[:, 0], 0)
         return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
@@ -199,7 +199,7 @@ class Survey:
     def _records(self, rows: range) -> npt.NDArray[np.void]:
         """Inspect images in C, and return one record for each image.
 
-        No image is inspected here on Windows, or without the C extension. Images that are raw pixels never are.
+        No image is inspected here on Windows, or without the C extension, or if the images are raw pixels.
         """
         source, locations, records = self.source, self.locations, np.zeros(len(rows), SURVEY)
         if not CAN_SURVEY or locations.pixels is not None or os.name == "nt":

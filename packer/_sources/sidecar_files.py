@@ -120,7 +120,10 @@ def with_files(
 
 
 def with_columns(source: Source, columns: Sequence[Column], on_missing: str, *, skip: bool = False) -> Source:
-    """Return a source with more fields, after searching for their files. Raises the same errors as `with_files`."""
+    """Return a source with additional fields, after checking which of their files exist.
+
+    Raises the same errors as `with_files`.
+    """
     files = [column for column in columns if isinstance(column, FileColumn)]
     source = source.having(*(column for column in columns if not isinstance(column, FileColumn)))
     present, missing = Present(source.root), Missing(source, on_missing)

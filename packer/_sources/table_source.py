@@ -371,7 +371,7 @@ class TableRows:
         self.labels = [self.labels[row] for row in rows] if self.labels else []
 
     def _repeated(self, row: int, first: int, columns: Sequence[TableColumn]) -> None:
-        """Leave out row `row`, whose image row `first` names too, and also row `first` if the two rows differ.
+        """Leave out row `row`, because row `first` names the same image. If the two rows differ, leave out both.
 
         Raise the error if unusable rows are errors.
         """
