@@ -294,7 +294,7 @@ class TableImages(Container):
         return list(dict.fromkeys([*self.others, *roles]))
 
     def _entry(self, row: TableRow, numbered: str, where: str) -> Entry:
-        """Return the sample of a row, which may have a `problem`.
+        """Return the sample of a row. The sample may have a `problem`.
 
         `numbered` is the sample's name if the row has none.
         """

@@ -146,7 +146,7 @@ class SampleReader:
     scattered : bool
         True if the members of any sample are scattered. Set by `gathered`.
     apart : dict of int to TarMember
-        Members that are not next to the image of their sample: one for each such sample, by the sample's `identity`.
+        For each sample with members that are not next to its image: one of these members, by the sample's `identity`.
         Set by `following`.
     """
 
@@ -651,7 +651,7 @@ class FirstSamples:
 
     @functools.cached_property
     def members(self) -> dict[str, TarMember]:
-        """The first member of each extension."""
+        """The first member with each extension."""
         found: dict[str, TarMember] = {}
         for sample in self.samples:
             for extension, member in sample.members.items():

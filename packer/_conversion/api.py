@@ -257,8 +257,8 @@ def convert(
     TypeError, ValueError
         If an argument has a wrong type or value.
     OptionError
-        If arguments contradict each other, an argument has no effect, or `where` is not a valid condition or selects no
-        sample.
+        If arguments contradict each other; if an argument has no effect; or if `where` is not a valid condition, or
+        selects no sample.
     SourceError
         If `src` cannot be used, or none of its images can be read.
     ImageError

@@ -99,7 +99,7 @@ def _differences(above: tuple[str, ...], before: Mapping[str, Any], now: Mapping
 
 
 def _name(path: tuple[str, ...]) -> str:
-    """Return the name of a setting in messages, which is the name of its option."""
+    """Return the name of a setting in messages: the name of its option."""
     name = _NAMES.get(path[-1], path[-1])
     return _NO_OPTIONS.get(name) or option(name, True if name in _BOOLEAN else None)
 

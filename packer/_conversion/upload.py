@@ -138,7 +138,7 @@ class UploadedConversion:
     def _require_pack_or_nothing(self) -> None:
         """Raise DestinationError if the upload would replace or delete anything that does not belong to a pack.
 
-        There is no check without `overwrite`, or if the upload has already begun. Objects below the URL that have no
+        This is checked only with `overwrite`, and only before the upload has begun. Objects below the URL that have no
         manifest are not checked here, because `Upload` refuses them and says what to do.
 
         Raises

@@ -193,7 +193,7 @@ class Workspace(WorkspacePaths):
         self.close()
 
     def _remove_if_empty(self, lock: IO[str]) -> None:
-        """Remove the directory if it has no work to continue, unless another process already owns it."""
+        """Remove the directory if it has no work to continue, and no other process owns it by now."""
         with contextlib.suppress(OSError):
             if os.listdir(self.directory) == [self.lock.name] and is_at(lock, self.lock):
                 shutil.rmtree(self.directory, ignore_errors=True)  # still locked, as in `drop`

@@ -609,7 +609,7 @@ class Source:
         yield from self.others.report()
 
     def complete_account(self) -> Account | None:
-        """Return the account for a manifest, which also counts the files that were ignored because of their suffix."""
+        """Return the account for a manifest. It also counts the files that were ignored because of their suffix."""
         if self.account is None:
             return None
         complete = Account.united([self.account])
@@ -836,7 +836,7 @@ class Source:
 
 
 def _rows_of(values: Any, rows: Rows) -> Any:
-    """Return these rows of a source's attribute, which may be an array, names, ranges, or several columns."""
+    """Return the given rows of `values`, an attribute of a source: an array, names, ranges, or several columns."""
     if isinstance(values, tuple):
         return tuple(_rows_of(column, rows) for column in values)
     if isinstance(values, range) and not isinstance(rows, slice):

@@ -89,7 +89,7 @@ class CocoImage:
         return mine == others
 
     def annotations(self, *, captions: bool) -> dict[Id, dict[str, Any]]:
-        """Return the image's captions, or its objects if `captions` is False. An empty dict first replaces None."""
+        """Return the image's captions, or its objects if `captions` is False; None first becomes an empty dict."""
         if captions:
             self.captions = self.captions or {}
             return self.captions

@@ -502,7 +502,7 @@ def _without_files(
 def class_directories(root: Path) -> list[str]:
     """Return the sorted names of the subdirectories of `root`; SourceError if it is not a directory.
 
-    The directory of helper files that macOS adds to zip archives does not count, unless it contains images.
+    The directory of helper files that macOS adds to zip archives counts only if it contains images.
     """
     folders = subdirectories(root)
     if MACOSX in folders and not Walk(root, ImageRule()).images_below(MACOSX):

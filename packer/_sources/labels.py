@@ -1,6 +1,6 @@
 """Parse labels from texts, as class ids, as names of classes, or as numbers without classes; check lists of classes.
 
-A number is never replaced by another number without a note. If all labels are whole numbers, they are the class ids. If
+If a number is replaced by another number, a note says so. If all labels are whole numbers, they are the class ids. If
 the meaning of labels is ambiguous, the error names the option that decides it. `with_given_classes` assigns the class
 ids of a pack to the fields of a source, so that an id means the same class in both.
 """

@@ -39,7 +39,7 @@ class PackSource(Source):
     starts : (P,) int64 array
         The index of the first sample of each pack among all samples.
     samples : range or (N,) int64 array
-        The indices of this source's samples in the sequence of all samples of the packs.
+        The indices of this source's samples, counted over all packs.
     repeated : frozenset of int
         The samples that have the same name as an earlier sample. Empty for several packs: repeated names are an error
         there.
@@ -415,8 +415,8 @@ def _require_same_classes(readers: Sequence[Reader]) -> None:
 def _labels(reader: Reader, classes: Sequence[str], bad: BadSamples) -> tuple[Labels, npt.NDArray[np.bool_]]:
     """Return the labels of a pack, and a mask of samples with a class that is not in `classes`.
 
-    Ids become indices into `classes`. The id is -1 where the mask is True, and for invalid labels, which are an error
-    when the sample is read. A class that is not in `classes` is an error unless `bad` collects its samples.
+    Ids become indices into `classes`. The id is -1 where the mask is True. It is also -1 for an invalid label; reading
+    the sample then raises an error. A class that is not in `classes` is an error unless `bad` collects its samples.
     """
     own = reader.manifest.classes
     if own == list(classes):

@@ -290,7 +290,7 @@ class ScanList:
     sha256 : str
         The digest of classes, names, labels and fields when the list was written.
     of_columns : (B,) uint32 array, optional
-        CRC-32C of the values of every block of images; None if there are no fields.
+        CRC-32C of all field values in each block of images; None if there are no fields.
     """
 
     path: str

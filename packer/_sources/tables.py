@@ -227,7 +227,7 @@ class CsvTable(LabelTable):
     path : Path
     options : TableOptions
     is_image : callable, optional
-        Tells whether an image with this path exists. With it, paths can contain the delimiter without quotes.
+        Tells whether an image with a path exists. With this function, paths can contain the delimiter without quotes.
     """
 
     of_texts = True
