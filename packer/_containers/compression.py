@@ -190,7 +190,7 @@ class PackedRanges:
         self._cache: dict[int, bytes] = {}  # replaced and never changed, so that it needs no lock
 
     def origins(self, numbers: Ints) -> Ints:
-        """Return, for each number of a file or of a compressed range, the number of the file that has the bytes."""
+        """Return the number of the file for each of `numbers`, which stand for files or compressed ranges."""
         numbers = np.maximum(numbers, ~numbers)
         packed = numbers >= self.first
         if not packed.any():

@@ -2,7 +2,7 @@
 
 ``index.json`` lists the shards in their order, and the columns. A shard consists of a table of offsets (see
 `packer._containers.shards`), the columns again as JSON, and the samples. A sample has a value for each column. It
-consists of the sizes of those values whose size varies, and then all values in the order of the columns' names. The
+begins with the sizes of all values of variable size; then come all values, in the order of the columns' names. The
 values of the label column become labels unchanged.
 """
 

@@ -285,7 +285,7 @@ class _Report:
     begin : int
         The number of the part's images that were done before the worker began.
     done, skipped : int
-        Images of the part.
+        The number of the part's images that were processed, and of those among them that were left out.
     read : int
         The number of bytes that this worker has read for the part.
     """

@@ -56,9 +56,9 @@ def csv_source(
 ) -> Source:
     """List the images that a table names, in the table's order.
 
-    The labels are in the label column. If there is none, the directories are the classes, as in ImageFolder: this
-    requires that `options` name columns for fields and no label column, and that the table has no column with the
-    default name of labels.
+    The labels are in the label column. If `options` do not name it, and the table has no column with its default name,
+    the directories are the classes, as in ImageFolder. This applies only if `options` name columns for fields;
+    otherwise the missing label column is an error.
 
     Parameters
     ----------

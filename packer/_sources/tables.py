@@ -173,7 +173,7 @@ class LabelTable(ABC):
     bad : BadSamples
         Collects unusable rows.
     left : dict of int to dict
-        The rows that were left out: the entry of each in `bad`, by its line.
+        For each row that was left out, by its line: the row's entry in `bad`.
     joined : list of str
         The paths that contain the delimiter without quotes, found when the rows were last read.
     """
