@@ -64,7 +64,7 @@ def info_command(directory: Path | None, as_json: bool) -> None:
 def clear_command(directory: Path | None, url: str | None, quiet: bool) -> None:
     """Remove cached objects, and no other files.
 
-    The default DIR is the same as for `packer cache info`. Programs can continue to read packs at URLs: they download
+    The default DIR is $PACKER_CACHE_DIR, or ~/.cache/packer. Programs can continue to read packs at URLs: they download
     missing data again. If a program has a removed file open, the file takes up space until the program ends.
     """
     from packer._storage.remote.cache import clear

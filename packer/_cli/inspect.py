@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     "--plot",
     type=UserPath(),
     metavar="FILE",
-    help="Also draw histograms of sizes and labels, and write them to FILE.svg or FILE.png (which needs matplotlib).",
+    help="Also draw histograms of sizes and labels, and write them to FILE.svg or FILE.png (PNG needs matplotlib).",
 )
 @reading_options
 @progress_options(quiet=None)
@@ -211,7 +211,10 @@ def _claims_to_be_a_pack(path: Path) -> bool:
 @panel_option("--port", type=Count(1, 65535), metavar="PORT", help="Port of the page.  [default: any free port]")
 @panel_option("--no-browser", is_flag=True, help="Print the address of the page without opening a browser.")
 @panel_option(
-    "--html", type=UserPath(), metavar="FILE", help="Write the page to FILE, so that it needs no server, and exit."
+    "--html",
+    type=UserPath(),
+    metavar="FILE",
+    help="Write the page to FILE, which a browser can open without a server, and exit.",
 )
 @reading_options
 @progress_options("Print only errors and the address of the page.")

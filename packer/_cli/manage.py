@@ -39,7 +39,7 @@ from packer.errors import ImageError, printable
     "--finish",
     "finishing",
     is_flag=True,
-    help="Complete DST from the parts that `packer convert --parts` made. PACKS are then not allowed.",
+    help="Complete DST from the parts that `packer convert --parts` made. Pass no PACKS.",
 )
 @options(MergeOptions, "workers shard_size overwrite fresh")
 @reading_options
@@ -91,9 +91,9 @@ def merge_command(packs: tuple[Path, ...], dst: Path, *, finishing: bool, quiet:
 def append_command(pack: Path, src: Path, *, quiet: bool, **values: Any) -> int:
     """Convert more images and add them to a pack as a new part.
 
-    PACK is a pack with parts. SRC is the same as for `packer convert`; its classes get the ids that they have in PACK.
-    Programs that already have PACK open do not see the new part. To continue after an interruption, run the same command
-    again. If PACK already has this part, the command does nothing.
+    PACK is a pack with parts. SRC may be any source that `packer convert` takes; its classes get the ids that they have
+    in PACK. Programs that already have PACK open do not see the new part. To continue after an interruption, run the
+    same command again. If an earlier run has already added the part, the command does nothing.
 
     \b
       packer convert imagenet/train train.lmdb --parts 4
@@ -131,7 +131,7 @@ def append_command(pack: Path, src: Path, *, quiet: bool, **values: Any) -> int:
     type=PackPath(),
     metavar="DIR|URL",
     panel=GROUPS["source"],
-    help="After you have moved the files of the index SRC: set the directory or URL that now contains them.",
+    help="If you have moved the files of an index: pass the index as SRC, and their new directory or URL here. This changes the index SRC itself; pass no OUT.index.",
 )
 @options(IndexOptions, "overwrite")
 @progress_options()

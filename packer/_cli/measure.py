@@ -54,7 +54,7 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # no generic before cl
     default=1000,
     show_default=True,
     metavar="N",
-    help="Number of samples to take from each path; they are read from memory repeatedly.",
+    help="Number of samples to take from each path. The same samples are read repeatedly, so they come from memory.",
 )
 @panel_option(
     "--seconds",
@@ -62,7 +62,7 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # no generic before cl
     default=60,
     show_default=True,
     metavar="SECONDS",
-    help="Time limit. At least one round is measured in any case.",
+    help="Approximate time limit. Every way of reading is measured at least once.",
 )
 @panel_option(
     "--threads",
@@ -73,8 +73,8 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # no generic before cl
     "--recipe",
     type=UserPath(),
     metavar="NAME|FILE.py",
-    help="trivial, rand, three or dino: compare each step of this recipe with torchvision. FILE.py: use the transform or crop"
-    " that this Python file defines, or measure the loader(path, threads) that it defines.",
+    help="trivial, rand, three or dino: compare each step of this series of augmentations with torchvision. FILE.py: a Python file"
+    " that defines a transform or a crop to use, or loader(path, threads), a loader of your own to measure.",
 )
 @panel_option(
     "--plot",
@@ -91,7 +91,8 @@ def bench_command(  # noqa: PLR0917
 
     A pack is read by torch's DataLoader, by packer's Loader with threads and with processes, and by the decoder alone
     (the upper limit). An image folder is read by torchvision's ImageFolder and by packer's Loader. A pack at a URL is
-    downloaded as in a first epoch, once in blocks and once in random order, and then read from the cache.
+    downloaded twice, as in a first epoch: block by block and in random order. Then it is read from the cache, as in
+    later epochs.
 
     \b
       packer bench imagenet/train train.lmdb
@@ -123,7 +124,7 @@ def _as_json(measured: Benchmark) -> dict[str, object]:
     "--step-ms",
     type=Duration(),
     metavar="MS",
-    help="Duration of one training step, not counting the wait for data. With this option, packer finds the smallest number of threads that keeps up with training, not the fastest settings.",
+    help="Duration of one training step, not counting the wait for data. With this option, packer finds the smallest number of threads that keeps up with training, instead of the fastest settings.",
 )
 @panel_option(
     "--seconds",
@@ -183,9 +184,9 @@ def doctor_command(
       packer doctor imagenet/train
       packer doctor --train 'python train.py --batch 256'
 
-    The command of --train runs unchanged, and packer stops it after some steps. A sitecustomize module on its PYTHONPATH
-    measures torch's DataLoader and packer's Loader. If the command saves a checkpoint when it ends, it also saves one
-    when packer stops it.
+    The command of --train runs unchanged, and packer stops it after some steps. A sitecustomize module, which packer adds
+    to the command's PYTHONPATH, measures torch's DataLoader and packer's Loader. If the command saves a checkpoint when
+    it ends, it also saves one when packer stops it.
     """
     limits = {name: value for name, value in (("steps", steps), ("seconds", seconds)) if value is not None}
     if train is not None:
@@ -253,8 +254,8 @@ def estimate_command(
     """Predict the size of a pack and the time of its conversion.
 
     Converts some images of every size into a temporary directory next to DST, so that the speed of DST's disk is
-    measured, too. Takes the options of `packer convert`. Also estimates other options for comparison, and prints the
-    command that makes the pack.
+    measured, too. Pass the options of `packer convert` that you plan to use. For comparison, packer also tries a few
+    other options. It prints the command that makes the pack.
 
     \b
       packer estimate imagenet/train

@@ -209,13 +209,13 @@ class SourceOptions:
     label_type: str | None = _option(
         "choice",
         "labels",
-        "Type of the labels in --labels. class: class names, which get ids in sorted order; int, float: numbers, stored unchanged, without classes.  [default: class; if all labels are whole numbers, these are the class ids, and -1 means unlabeled]",
+        "Type of the labels in --labels. class: class names, which get ids in sorted order; int, float: numbers, stored unchanged, without classes.  [default: class; but if all labels are whole numbers, packer takes them as class ids, and -1 as unlabeled]",
         choices=tuple(LABEL_TYPES),
     )
     suffix: str | None = _option(
         "text",
         "labels",
-        "Append this suffix to each path in --labels.  [default: for each path, the suffix of the image file with this name, if there is only one]",
+        "Append this suffix to each path in --labels.  [default: for a path without a suffix, such as cat/1, the suffix of the only image file cat/1.*]",
         metavar=".JPG",
     )
     no_header: bool = _flag(
@@ -228,34 +228,34 @@ class SourceOptions:
     )
     strict: bool = _flag(
         "errors",
-        "Before the first image is converted, stop if images, labels or fields would be left out, images have no label, or class ids would change. Losses that another option allows do not count.",
+        "Stop before the first image is converted if an image, a label or a field would be left out, if an image has no label, or if a class would get another id than in SRC. What another option leaves out, such as --limit, does not count.",
         recorded="",
     )
     no_classes: bool = _flag(
         "labels",
-        "Ignore all labels: every image in SRC, or in the rows of --labels, gets the label -1, and the pack has no classes.",
+        "Ignore all labels: every image in SRC (with --labels, in the table) gets the label -1, and the pack has no classes.",
     )
     fields: Sequence[str] | Mapping[str, str] = _several(
         "fields",
         "NAME[:KIND]=TEMPLATE",
-        "For each image, store another file as a field, such as mask=../masks/{stem}.png. TEMPLATE is a path relative to SRC, with the placeholders {path} {dir} {name} {stem} {class}. KIND is image, mask, text, json, array or bytes.  [default KIND: decided by NAME and the suffix]",
+        "For each image, store another file as a field, such as mask=../masks/{stem}.png. TEMPLATE is a path relative to SRC, with the placeholders {path} {dir} {name} {stem} {class}. KIND is image, mask, text, json, array or bytes.  [default: NAME and the suffix of TEMPLATE decide KIND]",
     )
     columns: Sequence[str] | Mapping[str, str] = _several(
         "fields",
         "NAME[=COLUMN]:KIND",
-        "Store a column of --labels as a field, such as caption:text, age:float32, split:class, tags:labels or box:boxes. With mask=mask_path:mask, the column mask_path becomes the field mask. KIND may also be keypoints, json or array:float32.",
+        "Store a column of --labels as a field, such as caption:text, age:float32, split:class, tags:labels or box:boxes. NAME is the name of the field; COLUMN is needed only if the column has another name: mask=mask_path:mask stores the files named in the column mask_path as the field mask. KIND may also be keypoints, json or array:float32.",
     )
     on_missing: str | None = _option(
         "choice",
         "fields",
-        "What to do if an image has no file for a field, or no row in the table with the fields. error: stop; null: store no value; skip: leave the image out.",
+        "What to do if an image lacks the file of a --field, or its row in a table of fields such as metadata.csv. error: stop; null: store no value; skip: leave the image out.",
         choices=("error", "null", "skip"),
         assumed="error",
     )
     keys: Sequence[str] | Mapping[str, str] = _several(
         "fields",
         "NAME[:KIND]=KEY",
-        "For files of other tools: the key of the image, the label, the name or a field, such as image=image/encoded, label=cls or caption:text=txt. In a tar, label=json:category takes the label from the member `category` of a JSON file, and label=directory takes it from the directory of the image.  [default: the usual keys of the format]",
+        "For files of other tools: choose what is read as the image, the label, the sample's name or a field. NAME is image, label, name or the name of the field; KIND is the kind of the field; KEY is the name of the key, column or member in the files. image=image/encoded: the image is in the key image/encoded. caption:text=txt: the field caption, of kind text, is in the member txt. In a tar, label=json:category takes the label from the value of `category` in the JSON file, and label=directory from the directory of the image.  [default: the usual keys of the format]",
     )
     no_metadata: bool = _flag(
         "fields", "Ignore metadata.csv, metadata.jsonl, metadata.parquet and dataset.json in SRC."
@@ -268,12 +268,12 @@ class SourceOptions:
     )
     masks: bool = _flag(
         "fields",
-        "For each image, draw the segmentations of --coco into a mask of category ids, the field `mask`. Crowds are drawn first, then large objects, then small ones over them.",
+        "For each image, draw the segmentations of --coco into a mask whose pixels are category ids, and store it as the field `mask`. Crowds are drawn first, then large objects, then small ones over them.",
     )
     voc: Path | None = _option(
         "path",
         "fields",
-        "Read fields from Annotations/*.xml and SegmentationClass in DIR, such as VOCdevkit/VOC2012. SRC is DIR or DIR/JPEGImages; --split names a list in DIR/ImageSets.",
+        "Read fields from Annotations/*.xml and SegmentationClass in DIR, such as VOCdevkit/VOC2012. SRC is DIR or DIR/JPEGImages; --split names a list of images in DIR/ImageSets.",
         metavar="DIR",
     )
     yolo: Path | None = _option(
@@ -300,13 +300,13 @@ class SourceOptions:
     classes_from: Path | None = _option(
         "pack",
         "labels",
-        "Use the class ids of PACK, such as train.lmdb for validation images. If PACK lacks a class, --on-error decides what to do with its images.",
+        "Use the class ids of PACK, for example of train.lmdb for validation images. --on-error applies to images whose class PACK lacks.",
         metavar="PACK",
         common=True,
     )
     limit: int | None = _option("count", "source", "Take the first N images.", metavar="N")
     sample: int | None = _option(
-        "count", "source", "Take N images, spread evenly over the whole list and so over the classes.", metavar="N"
+        "count", "source", "Take N images, spread evenly over all images and so over the classes.", metavar="N"
     )
     where: str | None = _option(
         "text",
@@ -375,7 +375,7 @@ class ImageOptions:
     audit: str = _option(
         "choice",
         "errors",
-        "How to check each image. structure: check type, header, size and end of the file; decode: also decode all pixels.",
+        "How to check each image. structure: check its type, header and size, and that its file is not cut short; decode: also decode all its pixels.",
         AUDITS[0],
         choices=AUDITS,
         shows_default=True,
@@ -435,7 +435,7 @@ class RunOptions:
     splits: tuple[str, ...] = _several(
         "source",
         "NAME",
-        "Convert this split, or `all` splits, each to its own pack. The packs have the same class ids.",
+        "Convert the split NAME, or all splits if NAME is `all`. Each becomes a pack; all have the same class ids.",
         common=True,
     )
     part: int | None = _option(
@@ -448,7 +448,7 @@ class RunOptions:
     cluster: str | None = _option(
         "text",
         "run",
-        "Make the --parts on a Dask cluster. WHERE is tcp://HOST:PORT, file:SCHEDULER.json, local:N, slurm, pbs, lsf or sge. The last four use the configuration of dask-jobqueue (for example scripts/slurm/jobqueue.yaml).",
+        "Make the --parts on a Dask cluster. WHERE is tcp://HOST:PORT, file:SCHEDULER.json, local:N, slurm, pbs, lsf or sge. slurm, pbs, lsf and sge use the configuration of dask-jobqueue (for example scripts/slurm/jobqueue.yaml).",
         metavar="WHERE",
     )
     jobs: int | None = _option(
@@ -470,7 +470,7 @@ class IndexOptions:
     checksums: bool = _option(
         "flag",
         "image",
-        "Store no checksums: read only the structure of the files and the headers of the images.",
+        "Store no checksums. packer then reads only the structure of the files and the headers of the images, not all their bytes.",
         True,
         taken_away=True,
     )
