@@ -90,7 +90,7 @@ def _as_json(pack: PackInfo) -> dict[str, Any]:
     "--with",
     "library",
     type=click.Choice(["liblmdb"]),
-    help="Also read the LMDB pack with liblmdb, and compare the samples.",
+    help="Also read the LMDB pack with liblmdb, and check that liblmdb finds the same samples.",
 )
 @panel_option(
     "--repair",

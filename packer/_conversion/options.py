@@ -228,7 +228,7 @@ class SourceOptions:
     )
     strict: bool = _flag(
         "errors",
-        "Stop before the first image is converted if an image, a label or a field would be left out, if an image has no label, or if a class would get another id than in SRC. What another option leaves out, such as --limit, does not count.",
+        "Stop before the first image is converted if an image, a label or a field would be left out, if an image has no label, or if a class would get another id than in SRC. Losses that you request with another option, such as --limit, do not count.",
         recorded="",
     )
     no_classes: bool = _flag(
@@ -255,7 +255,7 @@ class SourceOptions:
     keys: Sequence[str] | Mapping[str, str] = _several(
         "fields",
         "NAME[:KIND]=KEY",
-        "For files of other tools: choose what is read as the image, the label, the sample's name or a field. NAME is image, label, name or the name of the field; KIND is the kind of the field; KEY is the name of the key, column or member in the files. image=image/encoded: the image is in the key image/encoded. caption:text=txt: the field caption, of kind text, is in the member txt. In a tar, label=json:category takes the label from the value of `category` in the JSON file, and label=directory from the directory of the image.  [default: the usual keys of the format]",
+        "For files of other tools: choose what is read as the image, the label, the sample's name or a field. NAME is image, label, name or the name of the field; KIND is the kind of the field; KEY is the name of the key, column or member in the files, or a position. image=image/encoded: the image is in the key image/encoded. caption:text=txt: the field caption, of kind text, is in the member txt. In a tar, label=json:category takes the label from the value of `category` in the JSON file, and label=directory from the directory of the image.  [default: the usual keys of the format]",
     )
     no_metadata: bool = _flag(
         "fields", "Ignore metadata.csv, metadata.jsonl, metadata.parquet and dataset.json in SRC."
@@ -400,7 +400,7 @@ class OutputOptions:
     format: str | None = _option(
         "text",
         "image",
-        "Format of the pack: lmdb, hdf5, pth, wds, tfrecord, rec, mds, caffe, n5 or parquet.  [default: by the suffix of DST]",
+        "Format of the pack: lmdb, hdf5, pth, wds, tfrecord, rec, mds, caffe, n5 or parquet.  [default: set by the suffix of DST]",
         metavar="FORMAT",
     )
     on_error: str = _on_error()
@@ -488,7 +488,7 @@ class MergeOptions:
     classes: str = _option(
         "choice",
         "command",
-        "same: all packs must have the same classes; union: classes that the first pack lacks get new ids, after the ids of the first pack.",
+        "Whether the classes of the packs may differ. same: all packs must have the same classes; union: classes that the first pack lacks get new ids, after the ids of the first pack.",
         "same",
         choices=("same", "union"),
         shows_default=True,
@@ -496,7 +496,7 @@ class MergeOptions:
     prefixes: Sequence[str] = _several(
         "command",
         "NAME",
-        "Put NAME/ before the sample names of a pack; pass the option once for each pack, in order. Labels stay the same.",
+        "Put NAME/ before the sample names of one pack. Pass the option once for each pack, in the order of PACKS. Labels stay the same.",
     )
     workers: int | None = _option(
         "count",
