@@ -337,9 +337,9 @@ def convert_command(src: Path, dst: Path, **values: Any) -> int:
     """Convert images to a pack.
 
     SRC is an image folder (a directory per class, as for torchvision), a pack, or files of another tool: WebDataset,
-    TFRecord, Parquet, LMDB, zip and others (docs/containers.md). The suffix of DST sets the format: .lmdb, .h5 or .pth;
-    or, for other tools, .wds, .tfrecord, .rec, .mds, .caffe, .n5 or .parquet. SRC and DST may be URLs. To continue
-    after an interruption, run the same command again.
+    TFRecord, Parquet, LMDB, zip and others (docs/containers.md). The suffix of DST sets the format: .lmdb, .h5, .pth
+    or, for other tools, .wds, .tfrecord, .rec, .mds, .caffe, .n5, .parquet. SRC and DST may be URLs. To resume after an
+    interruption, run the same command again.
 
     \b
       packer convert photos train.lmdb

@@ -435,7 +435,7 @@ class RunOptions:
     splits: tuple[str, ...] = _several(
         "source",
         "NAME",
-        "Convert the split NAME, or all splits if NAME is `all`. Each becomes a pack; all have the same class ids.",
+        "The split to convert, or `all`. Each becomes a pack; all packs have the same class ids.",
         common=True,
     )
     part: int | None = _option(
