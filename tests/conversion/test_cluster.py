@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,18 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """Two workers, each a process that is started again when it dies."""
+    before = dict(os.environ)
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
+        _restore(before)
         yield cluster
+    _restore(before)
+
+
+def _restore(variables: Mapping[str, str]) -> None:
+    """Remove what Dask sets in this process too: variables that Python reads when it starts, see `tests.command`."""
+    for name in os.environ.keys() - variables:
+        del os.environ[name]
+    os.environ.update(variables)
 
 
 @pytest.fixture
