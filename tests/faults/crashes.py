@@ -357,8 +357,6 @@ def _serve(checkpoint_samples: int) -> None:
         row.open_writer(), row.open_reader()
     for line in sys.stdin:
         job = json.loads(line)
-        if job["format"] == "pth":  # not before: a process with torch in it forks slowly
-            import torch  # noqa: F401
         gc.freeze()  # so that collections in a child leave it alone, and with it uncopied
         sys.stdout.write(json.dumps(_answer(job)) + "\n")
         sys.stdout.flush()
