@@ -50,7 +50,7 @@ def _line(powerless: bool) -> list[str]:
 def packer(*arguments: object, powerless: bool = False, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run `packer` to its end; its output is text. With `options`, of `subprocess.run`, Python is started for it."""
     line = command(*arguments, powerless=powerless)
-    if not options and (server := _command_server(powerless, "--resize" in line)):
+    if not options and (server := _command_server(powerless, torch=False)):
         return server.run(line[line.index("packer") + 1 :])
     settings = {"capture_output": True, "encoding": "utf-8", "errors": "surrogateescape", "timeout": 120, **options}
     return subprocess.run(line, check=False, **settings)
@@ -105,7 +105,7 @@ def packer_many(
 ) -> list[subprocess.CompletedProcess[str]]:
     """Run several commands, one after the other, in one other process: starting a process costs more than most do."""
     lines = [[str(argument) for argument in arguments] for arguments in commands]
-    if server := _command_server(powerless, any("--resize" in line for line in lines)):
+    if server := _command_server(powerless, torch=False):
         result = server.run_many(lines)
     else:
         code = "import json, sys; from tests.commandserver import run_many; run_many(json.load(sys.stdin))"
