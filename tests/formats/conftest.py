@@ -10,4 +10,4 @@ from packer.testing.conformance.packs import SharingConformance
 @pytest.fixture(scope="session", autouse=True)
 def _few_forks(sweep: int) -> None:
     """Fork less often in each of many classes: where a lock is held while threads read, most forks find it locked."""
-    SharingConformance.forks = 4 * sweep
+    SharingConformance.forks = 2 * sweep

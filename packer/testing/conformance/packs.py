@@ -170,7 +170,7 @@ class ReadingConformance(PackCase):
                 reader.read_many([0])
 
     def test_columns_larger_than_a_page(self, path: Path) -> None:
-        samples = draw_samples([index % 3 + 1 for index in range(5000)])
+        samples = draw_samples([index % 3 + 1 for index in range(1500)])
         self.write(path, samples)
         with self.open(path) as reader:
             assert_holds(reader, samples)
@@ -394,13 +394,13 @@ class SharingConformance(PackCase):
         if child == 0:
             status = 1
             try:
-                for _ in range(20):
+                for _ in range(5):
                     assert_holds(reader, samples)
                 status = 0
             finally:
                 os._exit(status)
         try:
-            for _ in range(20):
+            for _ in range(5):
                 assert_holds(reader, samples)
         finally:
             _, status = os.waitpid(child, 0)
