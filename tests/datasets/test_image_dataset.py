@@ -740,8 +740,9 @@ def test_400_photos(output: str, name: str, packs: Packs, photo_digests: list[An
         pixels = as_array(image)
         return (hash(pixels.tobytes()), pixels.shape, label) == (digest, shape, expected)
 
+    some = range([*DATASETS].index(name), 400, 3)  # each of the formats another third
     with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(check, range(400))) == [True] * 400
+        assert all(pool.map(check, some))
 
 
 def threads_of_datasets() -> set[threading.Thread]:

@@ -103,12 +103,12 @@ def test_a_flipped_bit_in_each_sample(pack: Path) -> None:
 
 @formats
 @pytest.mark.parametrize("column", ["label", "height", "width", "offset", "size", "crc32c", "name_end", "names"])
-def test_a_flipped_bit_in_each_column(pack: Path, column: str) -> None:
+def test_a_flipped_bit_in_each_column(pack: Path, column: str, sweep: int) -> None:
     _, columns, _ = everything(pack)
     found = [place for place in places(pack, columns[column]) if "shard" not in place[0].name]
     assert found
     for file, at in found:
-        for position in range(0, len(columns[column]), 7):
+        for position in range(0, len(columns[column]), 17 if sweep == 1 else 3):
             flip(file, at + position, position % 8)
             for quick in (False, True):
                 assert any(column in item.reason for item in verify(pack, quick=quick))
@@ -117,7 +117,7 @@ def test_a_flipped_bit_in_each_column(pack: Path, column: str) -> None:
 
 
 @formats
-def test_a_flipped_bit_anywhere(packs: dict[str, Path], pack: Path, format: str) -> None:
+def test_a_flipped_bit_anywhere(packs: dict[str, Path], pack: Path, format: str, sweep: int) -> None:
     """It is found, or it changes nothing that a reader gives."""
     expected = everything(packs[format])
     rng = np.random.default_rng(0)
@@ -125,8 +125,8 @@ def test_a_flipped_bit_anywhere(packs: dict[str, Path], pack: Path, format: str)
     total = sum(file.stat().st_size for file in files_of(pack))
     for file in files_of(pack):
         size = file.stat().st_size
-        some = rng.integers(0, size, 20 + 130 * size // total).tolist()
-        for position in {*range(0, min(size, 300), 3), *some, size - 1}:
+        some = rng.integers(0, size, (10 + 60 * size // total) * sweep).tolist()
+        for position in {*range(0, min(size, 300), 7 if sweep == 1 else 1), *some, size - 1}:
             flip(file, position, position % 8)
             try:
                 damage = verify(pack)

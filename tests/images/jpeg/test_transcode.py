@@ -248,10 +248,10 @@ def test_sixteen_bit_quantisation() -> None:
         assert process in [marker for marker, _ in segments(tiled)]
 
 
-def test_photos(shared_data: Path) -> None:
-    """All are transcoded, and together grow by half a per cent or less."""
+def test_photos(shared_data: Path, sweep: int) -> None:
+    """Every fourth is transcoded, with --faults all; together they grow by half a per cent or less."""
     before = after = 0
-    for path in sorted((shared_data / "imagenet-sample").rglob("*.JPEG")):
+    for path in sorted((shared_data / "imagenet-sample").rglob("*.JPEG"))[:: 4 if sweep == 1 else 1]:
         data = path.read_bytes()
         before += len(data)
         after += len(check(data))
