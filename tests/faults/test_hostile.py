@@ -426,7 +426,7 @@ def test_forged_packs_are_refused_or_read(sweep: int) -> None:
         "--seed",
         "2",
         "--count",
-        str(60 * sweep),
+        str(30 * sweep),
         "--without",
         "convert --tiles",
     ]

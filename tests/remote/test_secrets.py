@@ -221,7 +221,7 @@ def test_what_python_gives_has_no_secret(
             assert SECRET.encode() not in data, (place, name)
 
 
-@pytest.mark.parametrize("shape", ["?hunter2", "?sig=ab&hunter2#hunter2", "user:hunter2@"])
+@pytest.mark.parametrize("shape", ["?sig=ab&hunter2#hunter2", "user:hunter2@"])
 def test_what_commands_print_and_write_has_no_secret(
     packs: Path, served: Served, cache: Path, tmp_path: Path, shape: str
 ) -> None:
