@@ -47,6 +47,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# OpenMP's threads, which torch starts, wait for each other by spinning: with more processes than processors they mostly
+# spin for a thread that does not run, up to ten times as long as they compute.
+os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+
 # What tests fetch stays out of the cache of the person who runs them.
 os.environ |= {"PACKER_CACHE_DIR": "", "PACKER_CACHE_SIZE": "1 GB"}
 
