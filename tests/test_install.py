@@ -99,15 +99,26 @@ def builder(common_tmp: Path) -> Builder:
         return Builder(common_tmp / "sources")
 
 
+def hasty_compiler(folder: Path) -> Path:
+    """Return a compiler that does not optimise, and that has read the header of x86's vectors, where there is one."""
+    flags = [*(ROOT / "packer/_images/native/compile_flags.txt").read_text().split(), "-fPIC", "-O0", "-g0"]
+    header = folder / "vectors.h"
+    header.write_text("#include <immintrin.h>\n")
+    line = ["cc", *flags, "-D_GNU_SOURCE", "-x", "c-header", str(header), "-o", f"{header}.gch"]
+    read = shutil.which("cc") and subprocess.run(line, capture_output=True, check=False).returncode == 0
+    hasty = folder / "cc"
+    hasty.write_text(f'#!/bin/sh\nexec cc {f"-D_GNU_SOURCE -include {header}" if read else ""} "$@" -O0 -g0\n')
+    hasty.chmod(0o755)
+    return hasty
+
+
 @pytest.fixture(scope="module")
 def wheels(builder: Builder, common_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Return two wheels: one of this machine's compiler, and one that was built after it, without a compiler."""
     with_c, without = common_tmp / "wheel with C", common_tmp / "wheel without C"
     with locked(common_tmp / "wheels.lock"):
         if not without.exists():
-            hasty = tmp_path_factory.mktemp("compiler") / "cc"
-            hasty.write_text('#!/bin/sh\nexec cc "$@" -O0 -g0\n')
-            hasty.chmod(0o755)
+            hasty = hasty_compiler(tmp_path_factory.mktemp("compiler"))
             shutil.copytree(builder.build(CC=str(hasty)).parent, with_c)
             builder.touch()
             shutil.copytree(builder.build_again(CC="/nonexistent").parent, without)
