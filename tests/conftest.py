@@ -28,7 +28,7 @@ from packer._storage.system import available_memory
 from packer.testing.photos import draw_imagefolder, draw_photo
 from tests.fieldpack import packed
 from tests.spawn import quick_spawn
-from tests.turns import turn
+from tests.turns import Turns
 from tests.visit import CHROMIUM, FLAGS
 
 # The first example pays for imports, and the machine may be busy: how long one takes says nothing.
@@ -103,9 +103,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for function in {getattr(item, "function", None) for item in items}:  # one of many items, once
         if is_hypothesis_test(function):
             _set_examples(function, times, most)
-    for item in items:
-        if item.get_closest_marker("measures"):
-            item.add_marker(pytest.mark.flaky(reruns=2))
+    for item in filter(_measures, items):
+        item.add_marker(pytest.mark.flaky(reruns=2))
+    items.sort(key=_measures, reverse=True)  # one after the other, in few turns
 
 
 def _set_examples(function: Any, times: int, most: int | None) -> None:
@@ -115,10 +115,17 @@ def _set_examples(function: Any, times: int, most: int | None) -> None:
     function._hypothesis_internal_use_settings = settings(wanted, max_examples=examples)
 
 
+def _measures(item: pytest.Item) -> bool:
+    return item.get_closest_marker("measures") is not None
+
+
+_turns = Turns()
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Let a test that measures run while no other test does, in whichever process."""
-    with turn(alone=item.get_closest_marker("measures") is not None):
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """Let tests that measure run while no other test does, in whichever process."""
+    with _turns.take(alone=_measures(item), again=nextitem is not None and _measures(nextitem)):
         return (yield)
 
 

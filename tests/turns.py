@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,3 +36,26 @@ def turn(alone: bool) -> Iterator[None]:
             fcntl.flock(queue, fcntl.LOCK_EX)
             fcntl.flock(held, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         yield
+
+
+class Turns:
+    """The turns of this process. Some alone that follow one another are one: all wait for the slowest before each."""
+
+    _LONGEST = 20  # seconds; others wait within their time limits
+
+    def __init__(self) -> None:
+        self._held, self._ends = contextlib.ExitStack(), 0.0
+
+    @contextlib.contextmanager
+    def take(self, *, alone: bool, again: bool) -> Iterator[None]:
+        """Wait for a turn; `again` says that the next one is to be alone too."""
+        if time.monotonic() > self._ends:
+            self._held.close()
+            self._held.enter_context(turn(alone))
+            self._ends = time.monotonic() + self._LONGEST
+        try:
+            yield
+        finally:
+            if not (alone and again):
+                self._held.close()
+                self._ends = 0.0
