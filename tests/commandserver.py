@@ -205,9 +205,11 @@ def run_many(lines: Sequence[Sequence[str]]) -> None:
 
 def serve(torch: bool) -> None:
     """Fork a child for each line of the standard input; answer with its exit status, or with the pid of a program."""
+    gc.disable()  # nothing that is imported is garbage
     _import_what_commands_import()
     if torch:
         _import_what_reads_images()
+    gc.enable()
     for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]
         finalizer.atexit = False  # those of torch take each child longer than its fork, and copy 30 MB
     requests, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")

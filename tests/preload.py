@@ -4,6 +4,7 @@ import contextlib
 import gc
 import importlib
 
+gc.disable()
 for module in (
     "hypothesis",
     "packer._loader.processes",
@@ -18,4 +19,5 @@ for module in (
         importlib.import_module(module)
 
 gc.collect()
+gc.enable()
 gc.freeze()  # so that no collection of a forked process touches, and so copies, all that was imported
