@@ -492,7 +492,7 @@ def test_a_loss_is_said_counted_reported_and_kept(built: Built, tmp_path: Path) 
     assert sum(line.get("count", 1) for line in reported if "account" in line) >= built.lost
     if is_url(built.src):  # estimates are of files on a disk
         return
-    estimate = packer.estimate(built.src, tmp_path / "other.lmdb", seconds=0.5, **built.options)
+    estimate = packer.estimate(built.src, tmp_path / "other.lmdb", seconds=0.01, **built.options)
     assert estimate.notes[: len(lines)] == lines
 
 

@@ -356,12 +356,12 @@ def test_what_is_at_dst_is_in_the_way_of_the_command_alone(photos: Path, tmp_pat
         pack.write_bytes(b"x")
     else:
         (pack / "x").mkdir(parents=True)
-    found = packer.estimate(photos, pack, limit=8, seconds=0.5)
+    found = packer.estimate(photos, pack, limit=8, seconds=FEW)
     assert "exists already" in found.notes[0]
     assert "overwrite" in found.notes[0]
     assert found.images == 8
     assert os.listdir(tmp_path) == ["x.pth"]
-    notes = packer.estimate(photos, pack, limit=8, overwrite=True, seconds=0.5).notes
+    notes = packer.estimate(photos, pack, limit=8, overwrite=True, seconds=FEW).notes
     assert any("overwrite=True does not replace it" in note for note in notes) == (there != "a pack")
 
 
