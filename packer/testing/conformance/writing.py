@@ -224,7 +224,7 @@ class ForeignLayoutConformance(FileFormatConformance):
             if _INDEX in file.parts:
                 continue
             original = file.read_bytes()
-            for at in range(0, len(original), 1 + len(original) // 300):
+            for at in range(0, len(original), 1 + len(original) // 150):
                 changed = bytearray(original)
                 changed[at] ^= 0x20
                 file.write_bytes(changed)
