@@ -242,9 +242,9 @@ class Container(abc.ABC):
     account : Account
         Records the roles of members, columns and keys, and the samples that were left out. `open` and `entries` fill
         the account.
-    retracted : dict of (int, str) to str
-        Reasons why samples that `entries` has yielded cannot be used after all, by file number and name. `entries` adds
-        to them.
+    retracted : dict of (int, int) to str
+        Reasons why samples that `entries` has yielded cannot be used after all, by the file number and the offset of
+        their images. `entries` adds to them.
     why_unlabeled : str
         The reason why samples have no label.
     sidecars : int
@@ -277,7 +277,7 @@ class Container(abc.ABC):
     directories_are_classes: bool = False
     doubts: dict[str, str] = dataclasses.field(default_factory=dict)
     account: Account = dataclasses.field(default_factory=Account)
-    retracted: dict[tuple[int, str], str] = dataclasses.field(default_factory=dict)
+    retracted: dict[tuple[int, int], str] = dataclasses.field(default_factory=dict)
     why_unlabeled: str = "they have no label"
     sidecars: int = 0
 

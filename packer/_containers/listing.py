@@ -254,7 +254,7 @@ class _Rows:
         names = Names(self._names.array(np.uint8), rows["name end"])
         self._left_out = np.zeros(len(rows), bool)
         labels, known, label_type, notes = self._meaning(rows["label"], names, classes)
-        self._leave_out_retracted(names, rows["image"]["file"])
+        self._leave_out_retracted(names, rows["image"])
         if self._left_out.any():
             usable = ~self._left_out
             names, rows, labels = names.taken(np.flatnonzero(usable)), rows[usable], labels[usable]
@@ -279,14 +279,13 @@ class _Rows:
             [*container.notes, *notes],
         )
 
-    def _leave_out_retracted(self, names: Names, files: Ints) -> None:
+    def _leave_out_retracted(self, names: Names, images: npt.NDArray[np.void]) -> None:
         """Leave out the samples in `Container.retracted`, which later samples have shown to be unusable."""
         retracted = self._container.retracted
-        for row, place in enumerate(zip(files.tolist(), names, strict=True) if retracted else ()):
+        for row, place in enumerate(images[["file", "offset"]].tolist() if retracted else ()):
             if place in retracted and not self._left_out[row]:
-                unit, name = place
-                where = _shown(self._container, unit)
-                self._bad.add(name, SourceError(f"{where}: {printable(name)}: {retracted[place]}"))
+                where = f"{_shown(self._container, place[0])}: {printable(names[row])}"
+                self._bad.add(names[row], SourceError(f"{where}: {retracted[place]}"))
                 self._left_out[row] = True
 
     def _require_usable(self, count: int) -> None:

@@ -27,7 +27,7 @@ import json
 import os
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from pathlib import Path
@@ -66,6 +66,7 @@ _MOST_OF_KEY = 1 << 17  # members with the same key up to the first dot
 _MOST_DOTS = 100  # in the key of a sample
 _ODD = re.compile(r"\\|^\.?/|//|/\.\.?/|^\.\./")
 _REMEMBERED = 100_000  # keys without an image
+_NO_IMAGE = "they have no image"
 _HIDDEN = "their names begin with a dot, so they have no sample key"
 _FIRST_DOT = "The key of a sample ends at the first dot of a file's name"
 _AGAIN = "Create the tar again with its members sorted by name: `tar --sort=name`"
@@ -123,6 +124,11 @@ class TarSample:
         """Whether any member has an image extension."""
         return any(last_part(extension) in IMAGES for extension in self.members)
 
+    def join(self, other: TarSample) -> None:
+        """Add the members of another sample with the same key."""
+        self.members.update(other.members)
+        self.problem = self.problem or other.problem
+
 
 class SampleReader:
     """Groups the members of a tar into samples.
@@ -133,6 +139,8 @@ class SampleReader:
         The tar.
     first_dot : bool
         Whether a key always ends at the first dot, as in webdataset.
+    known : collection of str
+        Extensions that may contain dots: such an extension never begins with a part of the key.
 
     Attributes
     ----------
@@ -145,35 +153,15 @@ class SampleReader:
         The members that belong to no sample.
     scattered : bool
         True if the members of any sample are scattered. Set by `gathered`.
-    apart : dict of int to TarMember
-        For each sample with members that are not next to its image: one of these members, by the sample's `identity`.
-        Set by `following`.
     """
 
-    def __init__(self, file: PackFile, *, first_dot: bool = False) -> None:
+    def __init__(self, file: PackFile, *, first_dot: bool = False, known: Collection[str] = ()) -> None:
         self.window = BlockReader(file)
         self.members = TarWalk(file, self.window)
-        self._path, self._first_dot = file.path, first_dot
+        self._path, self._first_dot, self._known = file.path, first_dot, known
         self.notes: list[str] = []
         self.account = Account()
         self.scattered = False
-        self.apart: dict[int, TarMember] = {}
-
-    def first(self, count: int) -> list[TarSample]:
-        """Return the first samples, assuming that the members of each are consecutive."""
-        return list(islice(self._runs(), count))
-
-    def following(self) -> Iterator[TarSample]:
-        """Yield samples in tar order, assuming that the members of each are consecutive; then fill `apart`."""
-        with_image, without = array("q"), dict[int, TarMember]()
-        for sample in self._runs():
-            number = sample.identity
-            if sample.has_image:
-                with_image.append(number)
-            elif len(without) < _REMEMBERED:
-                without[number] = sample.first
-            yield sample
-        self.apart = {number: without[number] for number in with_image if number in without} if without else {}
 
     def gathered(self) -> list[TarSample]:
         """Return all samples, even with scattered members, in the order of their first members.
@@ -183,7 +171,7 @@ class SampleReader:
         samples: list[TarSample] = []
         of_key: dict[tuple[str, int], TarSample] = {}
         joined: set[tuple[str, int]] = set()
-        for run in self._runs():
+        for run in self.runs():
             key = run.key, run.first.archive
             known = of_key.get(key)
             again = [] if known is None else [extension for extension in run.members if extension in known.members]
@@ -200,18 +188,17 @@ class SampleReader:
                 if run.has_image:  # otherwise its members count as those of the first
                     samples.append(run)
             else:
-                known.members.update(run.members)
-                known.problem = known.problem or run.problem
+                known.join(run)
                 joined.add(key)
         self.scattered = bool(joined)
         return samples
 
-    def _runs(self) -> Iterator[TarSample]:
-        """Yield the samples that consecutive members form."""
+    def runs(self) -> Iterator[TarSample]:
+        """Yield the samples that consecutive members form, in tar order."""
         for (key, _), run in groupby(self._keyed(), lambda keyed: keyed[:2]):
             members = [(extension, member) for _, _, extension, member in self._few(key, run)]
-            terminal = self._first_dot or any("." not in extension for extension, _ in members)
-            if terminal or (split := _split(members)) is None:
+            whole = self._first_dot or _any_whole(members, self._known)
+            if whole or (split := _split(members, self._known)) is None:
                 yield TarSample.of(key, members)
                 continue
             for part, of_part in split.items():
@@ -273,7 +260,14 @@ class SampleReader:
         raise SourceError(f"{printable(self._path)}: byte {member.header}: {printable(member.name)}: {why}")
 
 
-def _split(members: list[tuple[str, TarMember]], depth: int = 0) -> dict[str, list[tuple[str, TarMember]]] | None:
+def _any_whole(members: Iterable[tuple[str, TarMember]], known: Collection[str]) -> bool:
+    """Tell whether any extension has no further dot, or is known."""
+    return any("." not in extension or extension in known for extension, _ in members)
+
+
+def _split(
+    members: list[tuple[str, TarMember]], known: Collection[str], depth: int = 0
+) -> dict[str, list[tuple[str, TarMember]]] | None:
     """Split the members of one key into samples by further parts of their names.
 
     This is for keys under which no member has a plain extension. The result is None if a split would leave a sample
@@ -287,9 +281,9 @@ def _split(members: list[tuple[str, TarMember]], depth: int = 0) -> dict[str, li
         parts.setdefault(part, []).append((rest, member))
     found: dict[str, list[tuple[str, TarMember]]] = {}
     for part, of_part in parts.items():
-        if any("." not in extension for extension, _ in of_part):
+        if _any_whole(of_part, known):
             found[part] = of_part
-        elif depth < _MOST_DOTS and (deeper := _split(of_part, depth + 1)) is not None:
+        elif depth < _MOST_DOTS and (deeper := _split(of_part, known, depth + 1)) is not None:
             found |= {f"{part}.{name}": of_name for name, of_name in deeper.items()}
         else:
             return None
@@ -887,9 +881,9 @@ class Tar(Container):
     first_dot : bool
         True if the user chose an extension with dots: then a key always ends at the first dot of the file name.
     scattered : bool
-        True if the members of any sample are scattered.
-    lacking : dict of str to dict of str to (int, str)
-        For each role, the samples that lack it. Each sample's key maps to the number of its file and its image's name.
+        Whether members of a sample are scattered.
+    lacking : dict of str to dict of str to (int, int)
+        For each role, the samples that lack it: a mapping of the sample's key to its file and the offset of its image.
     """
 
     kind = "webdataset"
@@ -902,7 +896,12 @@ class Tar(Container):
     remarks: dict[str, tuple[str, int]] = field(default_factory=dict)
     first_dot: bool = False
     scattered: bool = False
-    lacking: dict[str, dict[str, tuple[int, str]]] = field(default_factory=lambda: {"image": {}, "label": {}})
+    lacking: dict[str, dict[str, tuple[int, int]]] = field(default_factory=lambda: {"image": {}, "label": {}})
+
+    @property
+    def roles(self) -> set[str]:
+        """The extensions of all members that are used."""
+        return {*self.images, *self.fields_of, *([] if self.label is None else [self.label.extension])}
 
     @classmethod
     def recognise_file(cls, path: Path, head: bytes) -> bool:
@@ -926,36 +925,49 @@ class Tar(Container):
 
     def entries(self, unit: int) -> Iterator[Entry]:
         with self.opened(unit) as file:
-            reader = SampleReader(file, first_dot=self.first_dot)
+            reader = self._reader(file)
+            samples = reader.gathered() if self.scattered else None
             maker = _Entries(self, unit, reader.window)
-            for sample in reader.gathered() if self.scattered else reader.following():
-                entry = maker.entry(sample)
-                if entry is not None:
-                    yield entry
-            for sample in SampleReader(file, first_dot=self.first_dot).following() if reader.apart else ():
-                if (member := reader.apart.get(sample.identity)) is not None:
-                    why = f"byte {member.header}: {printable(member.name)}: is not next to the image of its sample"
-                    self.retracted[unit, maker.name(sample)] = f"{why}. {_AGAIN}"
+            images, parts = array("q"), dict[int, TarSample]()
+            for sample in reader.runs() if samples is None else samples:
+                if maker.image(sample) is not None:
+                    images.append(sample.identity)
+                elif sample.identity in parts or len(parts) < _REMEMBERED:
+                    parts.setdefault(sample.identity, sample).join(sample)
+                    continue
+                yield from maker.entries(sample)
+            apart = {number: parts[number] for number in images if number in parts} if parts else {}
+            for number, part in parts.items():
+                if number not in apart:
+                    yield from maker.entries(part)
+            if apart:
+                maker.retract(apart, self._reader(file).runs() if samples is None else samples)
             for remark in [*reader.members.remarks, *reader.notes]:
                 self._remark(remark, unit, 1)
             if reader.members.doubt:
                 self.doubts[self.files[unit]] = reader.members.doubt
             self.account.update(reader.account)
+        if unit == self.units - 1:
+            self.account.left_out("sample", _NO_IMAGE, self.lacking["image"])
 
-    def lacks(self, role: str, key: str, unit: int, image: str = "") -> str:
-        """Record that a sample has no image, or no label; `role` tells which, `image` is the name of its image.
+    def lacks(self, role: str, key: str, unit: int, image: int = -1) -> str:
+        """Record a sample without an image or a label; if another file has that member, return why this is an error.
 
-        If another file has what is missing, return the reason why this is an error; otherwise an empty text.
+        `image` is the offset of the sample's image.
         """
-        there, name = self.lacking["label" if role == "image" else "image"].get(key, (unit, ""))
+        own, others = self.lacking[role], self.lacking["label" if role == "image" else "image"]
+        there, other = others.get(key, (unit, -1))
         if there == unit:
-            if len(self.lacking[role]) < _REMEMBERED:
-                self.lacking[role][key] = unit, image
+            if role == "image" and (key in own or len(own) >= _REMEMBERED):
+                self.account.left_out("sample", _NO_IMAGE, [key])
+            if key in own or len(own) < _REMEMBERED:
+                own[key] = unit, image
             return ""
+        del others[key]
         files = " and in ".join(printable(self.files[one]) for one in (there, unit))
         why = f"the members of sample {printable(key)} are in {files}: put all members of a sample into one tar"
-        if name:
-            self.retracted[there, name] = why
+        if role == "image":
+            self.retracted[there, other] = why
         return why
 
     def _remark(self, remark: str, unit: int, count: int) -> None:
@@ -964,6 +976,9 @@ class Tar(Container):
             self.notes.remove(_note(remark, first, before))
         self.remarks[remark] = (first, before + count)
         self.notes.append(_note(remark, first, before + count))
+
+    def _reader(self, file: PackFile) -> SampleReader:
+        return SampleReader(file, first_dot=self.first_dot, known=self.roles)
 
     def _first_samples(self) -> FirstSamples:
         """Return the first samples of the first, the middle and the last file."""
@@ -991,7 +1006,7 @@ class Tar(Container):
 
     def _first(self, unit: int) -> list[TarSample]:
         with self.opened(unit) as file:
-            return SampleReader(file, first_dot=self.first_dot).first(_FIRST_SAMPLES)
+            return list(islice(SampleReader(file, first_dot=self.first_dot).runs(), _FIRST_SAMPLES))
 
     def _gathered(self, unit: int) -> list[TarSample]:
         """Return the first samples of a file with scattered members; empty for other files."""
@@ -1013,28 +1028,49 @@ class _Entries:
         self._container, self._unit, self._window = container, unit, window
         self._images = frozenset(container.images)
 
-    def entry(self, sample: TarSample) -> Entry | None:
-        """Return the entry of a sample; None if the sample has no image and is left out."""
+    def image(self, sample: TarSample) -> TarMember | None:
+        """Return the image of a sample; None if it has none."""
+        return next((member for extension, member in sample.members.items() if extension in self._images), None)
+
+    def entries(self, sample: TarSample) -> Iterator[Entry]:
+        """Yield the entry of a sample; nothing if the sample has no image and is left out."""
         images = [member for extension, member in sample.members.items() if extension in self._images]
         try:
             if sample.problem:
                 raise _MemberError(sample.problem)
             if not images:
                 self._leave_out(sample)
-                return None
+                return
             if len(images) > 1:
                 also = f"is a second image of the sample, after {printable(images[0].name)}"
                 raise self._error(images[1], f"{also}. {self._advice()}")
             image = images[0]
             label, values = self._label(sample, image), self._values(sample.members)
         except _MemberError as error:
-            return Entry(self.name(sample), b"", problem=str(error))
-        return Entry(self._name(image), Piece(self._unit, image.offset, image.size), label, values)
+            yield Entry(self._name(self.image(sample) or sample.first), b"", problem=str(error))
+        else:
+            yield Entry(self._name(image), Piece(self._unit, image.offset, image.size), label, values)
 
-    def name(self, sample: TarSample) -> str:
-        """Return the name of a sample: that of its image, or else of its first member."""
-        images = (member for extension, member in sample.members.items() if extension in self._images)
-        return self._name(next(images, sample.first))
+    def retract(self, apart: Mapping[int, TarSample], samples: Iterable[TarSample]) -> None:
+        """Retract samples whose members are not all next to their image.
+
+        If several samples have the same key, the members in `apart` belong to one that lacks them, if there is any.
+        """
+        owners: dict[int, tuple[list[int], list[int]]] = {}  # offsets of images whose samples lack nothing, and others
+        for sample in samples:
+            part, image = apart.get(sample.identity), self.image(sample)
+            if part is not None and image is not None and (needed := self._needed(part)):
+                lacks = not needed <= sample.members.keys()
+                owners.setdefault(sample.identity, ([], []))[lacks].append(image.offset)
+        for number, (complete, lacking) in owners.items():
+            member = min(apart[number].members[one] for one in self._needed(apart[number]))
+            why = f"byte {member.header}: {printable(member.name)}: is not next to the image of its sample. {_AGAIN}"
+            self._container.retracted |= {(self._unit, offset): why for offset in lacking or complete}
+
+    def _needed(self, sample: TarSample) -> set[str]:
+        """Return the extensions of members that make a sample unusable if they are not next to its image."""
+        container = self._container
+        return {one for one in sample.members if one in container.roles or not container.others_left_out}
 
     def _leave_out(self, sample: TarSample) -> None:
         """Record in the account a sample without an image; _MemberError if the sample has other image extensions."""
@@ -1046,8 +1082,7 @@ class _Entries:
         if not any(one in self._container.fields_of or (label and one == label.extension) for one in members):
             account.not_looked_at("member", "they belong to no image", [one.name for one in members.values()])
             return
-        if not self._container.lacks("image", sample.key, self._unit):
-            account.left_out("sample", "they have no image", [sample.key])
+        self._container.lacks("image", sample.key, self._unit)
 
     def _label(self, sample: TarSample, image: TarMember) -> int | float | str | None:
         label = self._container.label
@@ -1057,7 +1092,7 @@ class _Entries:
             return None
         member = sample.members.get(label.extension)
         if member is None:
-            if why := self._container.lacks("label", sample.key, self._unit, self._name(image)):
+            if why := self._container.lacks("label", sample.key, self._unit, image.offset):
                 raise self._error(sample.first, why)
             return None
         if member.size > label.longest:

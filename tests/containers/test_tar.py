@@ -626,6 +626,54 @@ def test_members_that_lie_apart_late_or_in_another_shard_are_refused(tmp_path: P
         packer.index(twice, tmp_path / "x.index")
 
 
+X, Y, Z = ([(f"{key}.jpg", jpeg(ord(key))), (f"{key}.cls", b"1")] for key in "xyz")
+LATE = Y + X[1:]
+APART = "x.jpg: byte [0-9]+: x.cls: is not next to the image of its sample"
+SHARDS = "the members of sample x are in 0.tar and in 1.tar"
+
+
+@pytest.mark.parametrize(
+    ("shards", "kept", "reasons", "left_out"),
+    [
+        ([[X, X[:1] + LATE]], ["x.jpg", "y.jpg"], [APART], 0),
+        ([[X + Y + X[:1] + Z + X[1:]]], ["x.jpg", "y.jpg", "z.jpg"], [APART], 0),
+        ([[X + Y + X + Z + X[1:]]], ["y.jpg", "z.jpg"], [APART] * 2, 0),
+        ([[X + Y + X[:1]], [X[1:] + Z]], ["x.jpg", "y.jpg", "z.jpg"], [SHARDS], 0),
+        ([[Y + X[1:]], [Z + X[:1]]], ["y.jpg", "z.jpg"], [SHARDS], 0),
+        ([[Y + X[1:]], [Z + X[1:]]], ["y.jpg", "z.jpg"], [], 2),
+        ([[Y + X[1:] + Z + [("x.seg.png", PNG)]]], ["y.jpg", "z.jpg"], ["has images, but no .jpg"], 0),
+        ([[X + Y + [("x.seg.png", PNG)]]], ["y.jpg"], ["x.jpg: byte [0-9]+: x.seg.png: is not next to the image"], 0),
+    ],
+    ids=[
+        *("in another archive", "before a complete sample", "of two complete samples", "in the next shard"),
+        *("in the previous shard", "in no shard", "parts of one", "a mask"),
+    ],
+)
+def test_a_sample_with_all_members_is_kept_and_each_other_is_counted_once(
+    tmp_path: Path, shards: list[list[list[tuple[str, bytes]]]], kept: list[str], reasons: list[str], left_out: int
+) -> None:
+    members_of_each = [("jpg", jpeg(1)), ("cls", b"0"), ("seg.png", PNG)]
+    usual = [(f"{number:02d}.{extension}", data) for number in range(40) for extension, data in members_of_each]
+    (tmp_path / "shards").mkdir()
+    for number, archives in enumerate(shards):
+        joined = [write(tmp_path / "one.tar", [*usual, *members]).read_bytes() for members in archives]
+        (tmp_path / "shards" / f"{number}.tar").write_bytes(b"".join(joined))
+    packer.convert(tmp_path / "shards", tmp_path / "x.lmdb", on_error="skip")
+    dataset = packer.open_dataset(tmp_path / "x.lmdb")
+    assert sorted(name.rpartition("/")[2] for name, label in dataset.samples if label == 1) == kept
+    assert len(dataset) == 40 * sum(map(len, shards)) + len(kept)
+    info = packer.info(tmp_path / "x.lmdb")
+    assert len(info.skipped) == len(reasons)
+    assert all(re.search(reason, one["reason"]) for one, reason in zip(info.skipped, reasons, strict=True))
+    assert sum(item["count"] for item in info.account if item["fate"] != "taken") == left_out
+
+
+def test_a_member_that_no_key_names_may_be_anywhere(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.tar", [*SORTED, *X, *Y, ("x.txt", b"late")])
+    found = targets(path, tmp_path, keys={"image": "jpg", "label": "cls"})
+    assert found == ["0", "1"] * 20 + ["1", "1"]
+
+
 @pytest.mark.parametrize(
     ("extension", "values", "expected"),
     [
