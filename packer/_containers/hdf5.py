@@ -102,7 +102,7 @@ def _rows_of_chunks(dataset: h5py.Dataset, file: ContainerFile, row: int) -> Ite
         is_packed = bool(is_deflated) and not chunk.filter_mask >> is_deflated[0] & 1
         if problem := _chunk_problem(chunk, per_chunk * row, file.size, is_packed=is_packed):
             bad += count
-            if 2 * bad > first + count + _FEW:  # each would be listed as a bad image
+            if 2 * bad > min(len(dataset), file.size) + _FEW:  # each would be listed as a bad image
                 raise ValueError(problem)
             yield from (ValueError(problem) for _ in range(count))
             continue
@@ -213,22 +213,40 @@ class DatasetColumn:
     is_one_hot: bool = False
     is_whole: bool = False
 
-    def block(self, dataset: h5py.Dataset, first: int, stop: int) -> npt.NDArray[Any]:
-        """Return an array, (rows, ...), with the values of images `first` to `stop` - 1."""
-        taken = dataset[(slice(None),) * self.axis + (slice(first, stop),)]
+    def blocks(self, dataset: h5py.Dataset) -> Iterator[npt.NDArray[Any] | list[ValueError]]:
+        """Yield arrays, (rows, ...), with the values of all images in order; for rows in a damaged chunk, errors."""
+        count = dataset.shape[self.axis]
+        size = _block(dataset.dtype.itemsize * math.prod(dataset.shape) // max(1, count))
+        for first in range(0, count, size):
+            yield from self._between(dataset, first, min(first + size, count))
+
+    def _between(self, dataset: h5py.Dataset, first: int, stop: int) -> Iterator[npt.NDArray[Any] | list[ValueError]]:
+        """Do the same as `blocks` for images `first` to `stop` - 1."""
+        try:
+            taken = dataset[(slice(None),) * self.axis + (slice(first, stop),)]
+        except OSError as error:
+            chunk = dataset.chunks[self.axis] if dataset.chunks else stop
+            middle = max((first + stop) // 2 // chunk, first // chunk + 1) * chunk
+            if middle >= stop:  # all rows are in one chunk
+                yield [ValueError(f"{dataset.name}: libhdf5 cannot read it: {error}")] * (stop - first)
+                return
+            yield from self._between(dataset, first, middle)
+            yield from self._between(dataset, middle, stop)
+            return
         rows = np.moveaxis(np.asarray(taken), self.axis, 0)
-        return rows if self.type.kind == "array" or self.is_one_hot else rows.reshape(len(rows), -1)[:, 0]
+        yield rows if self.type.kind == "array" or self.is_one_hot else rows.reshape(len(rows), -1)[:, 0]
 
     def values(self, dataset: h5py.Dataset, file: ContainerFile) -> Iterator[Value | ValueError]:
         """Yield the value of each image, or the error for this value; ValueError if no values can be read."""
         if self.type.kind == "text" and is_text(dataset):
             yield from _texts(dataset, file)
             return
-        size = _block(dataset.dtype.itemsize * math.prod(dataset.shape) // max(1, dataset.shape[self.axis]))
-        for first in range(0, dataset.shape[self.axis], size):
-            yield from map(self._value, self.block(dataset, first, first + size))
+        for block in self.blocks(dataset):
+            yield from map(self._value, block)
 
-    def _value(self, value: Any) -> Value:
+    def _value(self, value: Any) -> Value | ValueError:
+        if isinstance(value, ValueError):
+            return value
         if self.is_one_hot:
             return int(np.argmax(value))
         if self.type.kind == "array":
@@ -321,8 +339,7 @@ def _of_labels(column: DatasetColumn, name: str, dataset: h5py.Dataset) -> Datas
     """Return the column; whole floats and one-hot rows become class ids if the dataset is named like labels."""
     if not has_label_name(name):
         return column
-    type, size = column.type, _block(dataset.dtype.itemsize * math.prod(dataset.shape[1:]))
-    blocks = (column.block(dataset, first, first + size) for first in range(0, dataset.shape[column.axis], size))
+    type, blocks = column.type, (block for block in column.blocks(dataset) if isinstance(block, np.ndarray))
     if type.kind == "scalar" and type.dtype.startswith("float"):
         whole, gaps = are_whole(blocks)
         if whole and (gaps or is_from_matlab(dataset)):  # MATLAB stores numbers as doubles
@@ -351,6 +368,8 @@ def _texts(dataset: h5py.Dataset, file: ContainerFile) -> Iterator[bytes | Value
                 _require_modest(len(data))
         except ValueError as error:
             yield error
+        except OSError as error:
+            yield ValueError(f"{dataset.name}: libhdf5 cannot read it: {error}")
         else:
             yield data
 

@@ -79,7 +79,7 @@ from packer._formats.foreign import ShardWriter
 from packer._storage.files import Spool
 from packer._storage.packfile import PackFile
 from packer._storage.safe_open import name_problem
-from packer._table import Ints, Sample, Table, blocks, encode_name
+from packer._table import LONGEST_NAME, Ints, Sample, Table, blocks, encode_name
 from packer.errors import DestinationError, OptionError, SourceError, option, printable
 
 __all__ = [
@@ -265,6 +265,18 @@ class N5Array:
             parts.append(self._read_slab(number)[max(0, start - first) : stop - first])
         return np.concatenate(parts) if parts else np.empty((0, *self.shape[1:]), self.dtype.newbyteorder("="))
 
+    def each(self, start: int, stop: int) -> Iterator[Any]:
+        """Yield rows `start` to `stop` - 1; for each row in a damaged block, the error instead."""
+        step = self.blocks[0]
+        for first in range(start // step * step, stop, step):
+            rows = range(max(start, first), min(stop, first + step))
+            try:
+                found = self.rows(rows.start, rows.stop)
+            except SourceError as error:
+                yield from [error] * len(rows)
+            else:
+                yield from found if found.ndim > 1 else found.tolist()
+
     def block(self, number: int) -> Block:
         """Open the block whose file has this index in `files`; SourceError if the file is damaged."""
         with source_errors():
@@ -402,6 +414,7 @@ def _shown(value: Any) -> str:
 
 
 Image = Piece | Packed | bytes
+_Value = TypeVar("_Value")
 
 _HEAD = 32  # bytes by which the type of an image is recognised
 _LISTED = 1024  # samples that are listed at a time
@@ -436,15 +449,15 @@ class N5Images(abc.ABC):
     def between(self, start: int, stop: int) -> Iterator[tuple[Image, str] | SourceError]:
         """Yield images `start` to `stop` - 1, each with the suffix for its name, or the error if it is damaged."""
         blocks = _Blocks(self.array)
-        for number, begin, size in self._ranges(start, stop):
+        for number, begin, size in zip(range(start, stop), *self._ranges(start, stop), strict=False):
             try:
-                yield self._image(blocks, number, begin, size)
+                yield self._image(blocks, number, _usable(begin), _usable(size))
             except SourceError as error:
                 yield error
 
-    def _ranges(self, start: int, stop: int) -> Iterable[tuple[int, int, int]]:
-        """Return the index, offset and size of each image; offset and size are 0 unless other arrays list them."""
-        return ((number, 0, 0) for number in range(start, stop))
+    def _ranges(self, start: int, stop: int) -> tuple[Iterable[int | SourceError], Iterable[int | SourceError]]:
+        """Return the offset and the size of each image's bytes, or errors, if other arrays list them; otherwise 0."""
+        return itertools.repeat(0), itertools.repeat(0)
 
     @abc.abstractmethod
     def _image(self, blocks: _Blocks, number: int, begin: int, size: int) -> tuple[Image, str]:
@@ -498,13 +511,12 @@ class _OneByOne(N5Images):
         self._offsets, self._sizes = offsets, sizes
         self._copied = 0
 
-    def _ranges(self, start: int, stop: int) -> Iterable[tuple[int, int, int]]:
-        begins = self._offsets.rows(start, stop + (self._sizes is None)).tolist()
-        if self._sizes is None:
-            sizes = [end - begin for begin, end in itertools.pairwise(begins)]
-        else:
-            sizes = self._sizes.rows(start, stop).tolist()
-        return zip(range(start, stop), begins, sizes, strict=False)
+    def _ranges(self, start: int, stop: int) -> tuple[Iterable[int | SourceError], Iterable[int | SourceError]]:
+        begins = list(self._offsets.each(start, stop + (self._sizes is None)))
+        if self._sizes is not None:
+            return begins, self._sizes.each(start, stop)
+        pairs = itertools.pairwise(begins)
+        return begins, [b if isinstance(b, SourceError) else b - a for a, b in pairs]
 
     def _image(self, blocks: _Blocks, number: int, begin: int, size: int) -> tuple[Image, str]:
         if not (begin >= 0 and 0 < size <= min(MOST_UNPACKED, len(self.array) - begin)):
@@ -523,6 +535,12 @@ class _OneByOne(N5Images):
         if self._copied > len(self.array):  # offsets that refer to the same bytes again and again would fill the disk
             raise self.array.error(f"damaged: image {number} overlaps others")
         return bytes(self.array.rows(begin, begin + size).tobytes())
+
+
+def _usable(value: _Value | SourceError) -> _Value:
+    if isinstance(value, SourceError):
+        raise value
+    return value
 
 
 class _Blocks:
@@ -699,8 +717,9 @@ class N5Group:
     @staticmethod
     def has_gaps(labels: N5Array) -> bool:
         """Tell whether float labels are class ids, with NaN for images without a class."""
-        parts = (labels.rows(start, min(start + _STEP, len(labels))) for start in range(0, len(labels), _STEP))
-        return are_whole(parts) == (True, True)
+        steps = (labels.each(start, min(start + _STEP, len(labels))) for start in range(0, len(labels), _STEP))
+        parts = ([label for label in step if not isinstance(label, SourceError)] for step in steps)
+        return are_whole(np.array(part, np.float64) for part in parts) == (True, True)
 
     def _named_images(self, name: str) -> N5Images:
         """Return the images in the array that the user has chosen with ``--key image=``."""
@@ -894,72 +913,54 @@ class N5(Container):
         stop = min(start + images.step, images.count)
         digits = len(str(images.count - 1))
         names, labels = self._names(start, stop), self._labels(start, stop)
-        columns, problems = self._values(start, stop)
-        for row, found in enumerate(images.between(start, stop)):
-            name, number = next(names, ""), f"{start + row:0{digits}d}"
-            if isinstance(found, SourceError) or row in problems:
-                problem = found if isinstance(found, SourceError) else problems[row]
-                yield Entry(name or number, b"", problem=str(problem))
-                continue
-            image, suffix = found
-            values = {field: column[row] for field, column in columns.items()}
-            yield Entry(name or number + suffix, image, labels[row], values, images.shape)
+        columns = {field.name: _stored(field, array, start, stop) for field, array in self.group.columns.items()}
+        for row, found in enumerate(images.between(start, stop), start):
+            name, label, number = next(names), next(labels), f"{row:0{digits}d}"
+            values = {field: next(column) for field, column in columns.items()}
+            try:
+                image, suffix = _usable(found)
+                usable = {field: _usable(value) for field, value in values.items()}
+                entry = Entry(_usable(name) or number + suffix, image, _usable(label), usable, images.shape)
+            except SourceError as error:
+                known = number if isinstance(name, SourceError) else name
+                entry = Entry(known or number, b"", problem=str(error))
+            yield entry
 
-    def _values(self, start: int, stop: int) -> tuple[dict[str, list[Stored]], dict[int, SourceError]]:
-        """Return the values of rows by field, and the error for each row with an invalid value; row 0 is `start`."""
-        values, problems = dict[str, list[Stored]](), dict[int, SourceError]()
-        for one, array in self.group.columns.items():
-            values[one.name], invalid = _stored(one, array, start, stop)
-            problems = invalid | problems
-        return values, problems
-
-    def _labels(self, start: int, stop: int) -> list[Any]:
-        """Return the labels of rows; None for a row without a label."""
+    def _labels(self, start: int, stop: int) -> Iterator[int | float | SourceError | None]:
+        """Yield the labels of rows: None for a row without a label, an error for a label in a damaged block."""
         labels = self.group.labels
-        if labels is None:
-            return [None] * (stop - start)
-        found = labels.rows(start, stop).tolist()
-        if self.label_type == "float":
-            return [None if math.isnan(label) else label for label in found]
-        return [None if math.isnan(label) or label == UNLABELED else int(label) for label in found]
+        missing = () if self.label_type == "float" else (UNLABELED,)
+        for label in itertools.repeat(None) if labels is None else labels.each(start, stop):
+            if label is None or isinstance(label, SourceError):
+                yield label
+            elif math.isnan(label) or label in missing:
+                yield None
+            else:
+                yield label if self.label_type == "float" else int(label)
 
-    def _names(self, start: int, stop: int) -> Iterator[str]:
-        """Yield the names of rows; nothing if there is no array of names."""
+    def _names(self, start: int, stop: int) -> Iterator[str | SourceError]:
+        """Yield the names of rows, an error for a name in a damaged block; empty names if there is no array of them."""
         if self.group.image_names is None:
+            yield from itertools.repeat("")
             return
         names, ends = self.group.image_names
-        limits = ends.rows(max(0, start - 1), stop).tolist()
-        if not start:
-            limits = [0, *limits]
-        if limits != sorted(limits) or not 0 <= limits[0] <= limits[-1] <= len(names):
-            raise ends.error(f"damaged: the ends of the names from row {start} on are not in order")
-        text = names.rows(limits[0], limits[-1]).tobytes()
-        for begin, end in itertools.pairwise(limits):
-            yield text[begin - limits[0] : end - limits[0]].decode("utf-8", "surrogateescape")
+        limits = itertools.chain([] if start else [0], ends.each(max(0, start - 1), stop))
+        for row, (begin, end) in enumerate(itertools.pairwise(limits), start):
+            try:
+                if not 0 <= _usable(begin) <= _usable(end) <= min(len(names), begin + LONGEST_NAME):
+                    raise ends.error(f"damaged: the name of row {row} begins at byte {begin} and ends at byte {end}")
+                yield names.rows(begin, end).tobytes().decode("utf-8", "surrogateescape")
+            except SourceError as error:
+                yield error
 
 
-def _stored(field: Field, array: N5Array, start: int, stop: int) -> tuple[list[Stored], dict[int, SourceError]]:
-    """Return the values of rows in the form that a pack stores, and the error for each row with an invalid value."""
-    rows = array.rows(start, stop)
-    values = rows if field.rank else rows.tolist()
-    try:
-        return [_encoded(field, value) for value in values], {}
-    except ValueError:
-        return _stored_row_by_row(field, array, values, start)
-
-
-def _stored_row_by_row(
-    field: Field, array: N5Array, values: Iterable[Any], start: int
-) -> tuple[list[Stored], dict[int, SourceError]]:
-    """Do the same as `_stored` row by row, with None in place of an invalid value."""
-    stored, problems = list[Stored](), dict[int, SourceError]()
-    for row, value in enumerate(values):
+def _stored(field: Field, array: N5Array, start: int, stop: int) -> Iterator[Stored | SourceError]:
+    """Yield the values of rows in the form that a pack stores, an error for each row with an invalid value."""
+    for row, value in enumerate(array.each(start, stop), start):
         try:
-            stored.append(_encoded(field, value))
+            yield value if isinstance(value, SourceError) else _encoded(field, value)
         except ValueError as error:
-            stored.append(None)
-            problems[row] = content_error(f"{printable(array.path)}: row {start + row}", error)
-    return stored, problems
+            yield content_error(f"{printable(array.path)}: row {row}", error)
 
 
 def _encoded(field: Field, value: Any) -> Stored:

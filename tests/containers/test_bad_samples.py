@@ -178,18 +178,50 @@ def hdf5_of_chunks(path: Path) -> Path:
     return path / "a.h5"
 
 
+def hdf5_with(name: str, values: Sequence[Any], type: Any) -> Callable[[Path], Path]:
+    """Return a maker of images and of a compressed dataset, in which the chunk of the second sample is damaged."""
+
+    def make(path: Path) -> Path:
+        with h5py.File(path / "a.h5", "w") as file:
+            file["images"] = np.ones((3, 4, 4, 3), np.uint8)
+            column = file.create_dataset(name, data=values, dtype=type, chunks=(1,), compression="gzip")
+            column.id.write_direct_chunk((1,), b"damaged")
+        return path / "a.h5"
+
+    return make
+
+
 def datadings(path: Path) -> Path:
     encoded = [packed({"image": data, "label": 1}) for data in IMAGES]
     encoded[1] = encoded[1].replace(struct.pack(">I", 2), struct.pack(">I", 3), 1) + packed("label") + packed(2)
     return written(path / "a.msgpack", b"".join(encoded))
 
 
-def n5(path: Path) -> Path:
-    attributes(path / "a" / "jpegs", [3], [1])
-    for number, data in enumerate(IMAGES):
-        block(path / "a" / "jpegs" / str(number), [1], data, 1, len(data))
-    (path / "a" / "jpegs" / "1").write_bytes(b"damaged")
-    return path / "a"
+def n5_with(damaged: str) -> Callable[[Path], Path]:
+    """Return a maker of images, labels and numbers; in one of the arrays the block of the second sample is damaged.
+
+    The images are either one in each block of `jpegs`, or one after the other in `data`.
+    """
+
+    def make(path: Path) -> Path:
+        arrays: dict[str, tuple[str, Sequence[Any]]] = {"labels": (">f8", [0, 1, 2]), "numbers": (">i4", [7, 8, 9])}
+        if damaged == "jpegs":
+            attributes(path / "a" / "jpegs", [3], [1])
+            for number, data in enumerate(IMAGES):
+                block(path / "a" / "jpegs" / str(number), [1], data, 1, len(data))
+        else:
+            ends = np.cumsum([0, *map(len, IMAGES)]).tolist()
+            attributes(path / "a" / "data", [ends[-1]], [ends[-1]])
+            block(path / "a" / "data" / "0", [ends[-1]], b"".join(IMAGES))
+            arrays |= {"offsets": (">u8", ends[:-1]), "sizes": (">u8", [*map(len, IMAGES)])}
+        for name, (kind, values) in arrays.items():
+            attributes(path / "a" / name, [3], [1], np.dtype(kind).name)
+            for number, value in enumerate(values):
+                block(path / "a" / name / str(number), [1], np.array(value, kind).tobytes())
+        (path / "a" / damaged / "1").write_bytes(b"damaged")
+        return path / "a"
+
+    return make
 
 
 def table_with_a_long_text(path: Path) -> Any:
@@ -270,8 +302,20 @@ CASES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "lmdb of PySODToolBox, a missing key": (pysodtoolbox, r"key '1': is missing, although meta_info\.pkl lists it"),
     "hdf5, a long text": (hdf5, "sample 1: a text of 20,000 bytes is too long"),
     "hdf5, a chunk that is missing": (hdf5_of_chunks, "sample 1: it was never written"),
+    "hdf5, a damaged chunk of labels": (hdf5_with("labels", [1, 1, 1], int), "sample 1: /labels: libhdf5 cannot"),
+    "hdf5, a damaged chunk of float labels": (
+        hdf5_with("labels", [0.5, 1, 1], float),
+        "sample 1: /labels: libhdf5 cannot",
+    ),
+    "hdf5, a damaged chunk of texts": (
+        hdf5_with("caption", ["a", "b", "c"], h5py.string_dtype()),
+        "sample 1: /caption: libhdf5 cannot",
+    ),
     "datadings, a key twice": (datadings, "sample 1: the key 'label' occurs twice"),
-    "n5, a damaged block": (n5, "is not a block of an N5 array"),
+    **{
+        f"n5, a damaged block of {name}": (n5_with(name), f"{name}/1: is not a block of an N5 array")
+        for name in ("jpegs", "offsets", "sizes", "labels", "numbers")
+    },
     "parquet, a number that is too large": (parquet, "row 1: column numbers: .*(too large|out of bounds)"),
     "parquet, a long row": (long_parquet, "row 1: it has 67,108,8.. values and bytes; the limit is 67,108,864"),
     "arrow, a long row": (long_arrow, "row 1: it has 67,108,8.. values and bytes; the limit is 67,108,864"),

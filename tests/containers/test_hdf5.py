@@ -216,6 +216,17 @@ def test_few_bytes_promise_neither_many_samples_nor_long_texts(tmp_path: Path) -
     assert opened(path).fields == ()
 
 
+@pytest.mark.parametrize("written", [range(1100, 2200), range(1100)], ids=["last", "first"])
+def test_missing_chunks_leave_out_only_their_samples_wherever_they_are(tmp_path: Path, written: range) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        images = file.create_dataset("images", (2200, 2, 2, 3), np.uint8, chunks=(100, 2, 2, 3))
+        images[written.start : written.stop] = 1
+    packer.convert(tmp_path / "x.h5", tmp_path / "x.lmdb", on_error="skip", unlabeled=True)
+    names = [int(name.removesuffix(".png")) for name, _ in packer.open_dataset(tmp_path / "x.lmdb").samples]
+    assert names == [*written]
+    assert len(packer.info(tmp_path / "x.lmdb").skipped) == 1100
+
+
 def test_a_heap_that_libhdf5_would_go_round_in_is_refused(tmp_path: Path) -> None:
     path = fuel(tmp_path / "x.h5")
     data = bytearray(path.read_bytes())

@@ -21,7 +21,6 @@ import packer
 from packer import Field
 from packer._account import BadSamples
 from packer._containers import list_samples
-from packer.contrib import n5
 from packer.contrib.n5 import N5, N5Array, read_attributes
 from packer.errors import CorruptPackError, OptionError, SourceError
 from packer.testing.photos import draw_photo
@@ -112,7 +111,7 @@ def group(tmp_path: Path) -> Path:
         "names": np.frombuffer(b"".join(names), np.uint8),
         "name_ends": np.cumsum([len(name) for name in names]).astype(np.uint64),
     }
-    chunks = {"data": (4096,), "offsets": (4,), "labels": (5,), "name_ends": (3,)}
+    chunks = {"data": (4096,), "offsets": (4,), "labels": (5,), "names": (45,), "name_ends": (3,)}
     path = write(tmp_path / "g.n5", chunks, data=data, **columns)
     (path / "attributes.json").write_text('{"n5": "4.0.0", "classes": ["cat", "dog", "owl", "none of these"]}')
     return path
@@ -319,24 +318,12 @@ def test_arrays_of_as_many_rows_become_fields_and_others_are_named(tmp_path: Pat
     assert np.array_equal(Field("pose", "array", "float32", 2).decode(reader.value(7, "pose")), arrays["pose"][7])
 
 
-def test_values_are_checked_one_by_one_only_if_one_is_invalid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    checks = 0
-    by_row = n5._stored_row_by_row
-
-    def counted(*of: Any) -> Any:
-        nonlocal checks
-        checks += 1
-        return by_row(*of)
-
-    monkeypatch.setattr(n5, "_stored_row_by_row", counted)
-    kinds = np.arange(COUNT)
-    path = write(tmp_path / "valid.n5", images=PIXELS, kind=kinds, age=kinds)
-    packer.convert(path, tmp_path / "valid.lmdb", keys=["image=images", "kind:class=kind", "age=age"])
-    assert checks == 0
-    path = write(tmp_path / "other.n5", images=PIXELS, kind=np.where(kinds == 4, -7, kinds), age=kinds)
+def test_a_value_that_its_field_cannot_have_leaves_out_its_sample(tmp_path: Path) -> None:
+    kinds = np.where(np.arange(COUNT) == 4, -7, np.arange(COUNT))
+    path = write(tmp_path / "x.n5", images=PIXELS, kind=kinds, age=kinds)
     packer.convert(path, tmp_path / "o.lmdb", keys=["image=images", "kind:class=kind", "age=age"], on_error="skip")
     manifest = packer.open_pack(tmp_path / "o.lmdb").manifest
-    assert (checks > 0, manifest.count, len(manifest.skipped)) == (True, COUNT - 1, 1)
+    assert (manifest.count, len(manifest.skipped)) == (COUNT - 1, 1)
     assert "kind: row 4: " in manifest.skipped[0]["reason"]
 
 
@@ -448,7 +435,7 @@ def _link(path: Path) -> None:
         (_at("offsets/0", 8, b"\xff" * 8), r"damaged: image 0 has \d+ bytes, beginning at 18446744073709551615"),
         (_at("sizes/0", 8, b"\0\0\1" + bytes(5)), r"damaged: image 0 has 1099511627776 bytes, beginning at 0"),
         (_at("sizes/0", 8, bytes(8)), r"damaged: image 0 has 0 bytes"),
-        (_at("name_ends/0", 8, b"\xff" * 8), r"damaged: the ends of the names from row 0 on"),
+        (_at("name_ends/0", 8, b"\xff" * 8), r"damaged: the name of row 0 begins at byte 0 and ends at byte 18446"),
         (_at("names/0", 8, b"/../../etc"), r"its name is not a plain relative path"),
         (_at("labels/0", 8, b"\x80"), r"its label is -"),
     ],
@@ -460,3 +447,19 @@ def test_hostile_groups_end_in_a_line_that_names_the_place(
     with pytest.raises(SourceError, match=message) as error:
         source_of(group, {"image": "data", "label": "labels"})
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("block", "lost"),
+    [("offsets/1", range(4, 8)), ("name_ends/1", range(3, 7)), ("labels/1", range(5, 10)), ("names/1", range(3, 6))],
+)
+def test_a_damaged_block_of_another_array_leaves_out_only_its_samples(
+    block: str, lost: range, group: Path, tmp_path: Path
+) -> None:
+    expected = [one for number, one in enumerate(indexed(group).samples) if number not in lost]
+    (group / block).write_bytes(b"damaged")
+    packer.convert(group, tmp_path / "x.lmdb", on_error="skip")
+    dataset, skipped = packer.open_dataset(tmp_path / "x.lmdb"), packer.info(tmp_path / "x.lmdb").skipped
+    assert dataset.samples == expected
+    assert len(skipped) == len(lost)
+    assert all(f"{block}: is not a block" in one["reason"] for one in skipped)
