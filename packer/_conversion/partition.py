@@ -31,7 +31,7 @@ from packer._conversion.convert import (
 from packer._conversion.destination import Destination, PartCounts, PartTask, destination_of, part_name
 from packer._conversion.options import OutputOptions
 from packer._conversion.recipe import Recipe, provenance
-from packer._conversion.request import REMEDY_OF_CLASSES, ConversionRequest
+from packer._conversion.request import REMEDY_OF_CLASSES, ConversionRequest, selected
 from packer._conversion.resume import compare_source, made_before, setting_differences, started_differently
 from packer._conversion.workspace import check_inputs
 from packer._fields import Field
@@ -375,7 +375,7 @@ class SharedSource:
         source = listed_source(self.path) if is_url(self.path) or is_listing(self.path) else self._pack()
         if self.identities is not None and source.identities() != self.identities:
             raise SourceError(f"{printable(self.path)}: the pack was replaced after the conversion began")
-        return source.limited(self.limit) if self.limit else source.sampled(self.sample) if self.sample else source
+        return selected(source, self.limit, self.sample)
 
     def _pack(self) -> Source:
         source = pack_source(self.path, classes=self.classes, bad=BadSamples(skip=self.skip))

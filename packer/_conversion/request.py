@@ -393,7 +393,7 @@ class SourceRequest(SourceOptions):
             if classes is not None:
                 account_for_classes(source, classes)
         self._require_no_losses(source)
-        return self._chosen(source)
+        return selected(source, self.limit, self.sample)
 
     def require_strict_policy(self, on_error: str) -> None:
         """Raise OptionError if ``strict`` is combined with ``on_error="skip"``, which leaves out bad images."""
@@ -412,19 +412,6 @@ class SourceRequest(SourceOptions):
                 "wrote it without the files that were left out. Run `packer scan` again."
             )
         source.account.require_no_losses(str(self.src))
-
-    def _chosen(self, source: Source) -> Source:
-        """Return the images selected by `limit` or `sample`."""
-        count = self.limit or self.sample
-        if not count or count >= len(source):
-            return source
-        chosen = source.limited(count) if self.limit else source.sampled(count)
-        account = Account.united([source.account])
-        if account is not None:
-            account.left_out(
-                "image", f"{flag('limit' if self.limit else 'sample')} {count}", count=len(source) - count, chosen=True
-            )
-        return replace(chosen, account=account)
 
     def _opened(self, destination: Path | None, classes: list[str] | None, is_split: bool) -> Source:
         listed = is_listing(self.src)
@@ -574,6 +561,19 @@ class SourceRequest(SourceOptions):
         if name == "extensions":
             return None if value is None else ",".join(self.rule.extensions)
         return (value or None) if isinstance(value, bool) or value is None else str(value)
+
+
+def selected(source: Source, limit: int | None, sample: int | None) -> Source:
+    """Return the first `limit` images of a source, or `sample` images, with the others in its account."""
+    count = limit or sample
+    if not count or count >= len(source):
+        return source
+    chosen = source.limited(count) if limit else source.sampled(count)
+    account = Account.united([source.account])
+    if account is not None:
+        why = f"{flag('limit' if limit else 'sample')} {count}"
+        account.left_out("image", why, count=len(source) - count, chosen=True)
+    return replace(chosen, account=account)
 
 
 def looks_like_pack(path: Path) -> bool:

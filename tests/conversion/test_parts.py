@@ -16,10 +16,12 @@ from typing import Any
 
 import pytest
 
+import packer
 from packer._conversion.convert import ConversionProgress, convert
 from packer._conversion.destination import LocalDestination
-from packer._conversion.partition import Partition, SharedSource, finish
+from packer._conversion.partition import Partition, SharedSource, begin as begin_request, finish, partition_of
 from packer._conversion.recipe import Recipe
+from packer._conversion.request import ConversionRequest
 from packer._conversion.workspace import Workspace, WorkspacePaths
 from packer._formats import check_readable, open_pack
 from packer._images.resize import ResizeSpec
@@ -630,3 +632,17 @@ def test_a_shared_source_opens_what_it_is(tree: Path, tmp_path: Path) -> None:
     assert len(SharedSource(tmp_path / "pack.lmdb", limit=7).open()) == 7
     classes = ["class_02", "class_01", "class_00"]
     assert SharedSource(tmp_path / "pack.lmdb", classes).open().classes == classes
+
+
+@pytest.mark.parametrize("choice", [{"limit": 7}, {"sample": 7}, {"where": "width == 40", "limit": 7}], ids=str)
+def test_parts_of_a_shared_pack_record_what_was_not_selected(
+    tree: Path, tmp_path: Path, choice: dict[str, Any]
+) -> None:
+    convert(imagefolder_source(tree), tmp_path / "pack.lmdb", on_error="skip")
+    whole = packer.convert(tmp_path / "pack.lmdb", tmp_path / "whole.lmdb", **choice).manifest
+    request = ConversionRequest(src=tmp_path / "pack.lmdb", dst=tmp_path / "out.lmdb", parts=2, **choice)
+    partition = partition_of(request)
+    shared = SharedSource.of(partition, begin_request(partition, request, share=True), request)
+    for number in partition.missing():
+        partition.convert(shared.open(), number)
+    assert finish(partition.destination).account == whole.account
