@@ -26,7 +26,7 @@ import socket
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -47,6 +47,7 @@ from packer._storage.files import (
     TableBuilder,
     is_at,
     remove,
+    rename_new,
     require_directory,
     require_output,
     sync_directory,
@@ -164,16 +165,31 @@ class Workspace(WorkspacePaths):
         """Rename the complete and synced pack to its final name, replacing another pack if `overwrite` is true."""
         # As soon as a part has its name, another process may finish the pack and rename the part's directory.
         with writing_to(self.destination), synced_directory(self.destination.parent):
-            if os.path.lexists(self.destination):
-                check_destination(self.destination, overwrite=overwrite)
-                if os.path.isdir(self.pack) or os.path.isdir(self.destination):  # a directory cannot replace another
-                    os.rename(self.destination, self.replaced)
-            try:
-                os.replace(self.pack, self.destination)
-            except OSError:
-                self._put_back()
-                raise
+            while not self._is_committed(overwrite=overwrite):
+                pass  # another program has written to the destination since it was checked
         self.drop()
+
+    def _is_committed(self, *, overwrite: bool) -> bool:
+        """Try to commit; return False if the destination has changed since it was checked."""
+        rename: Callable[[Path, Path], None] = rename_new
+        if os.path.lexists(self.destination):
+            before = _state(self.destination)
+            check_destination(self.destination, overwrite=overwrite)
+            if os.path.isdir(self.pack) or os.path.isdir(self.destination):  # a directory cannot replace another
+                os.rename(self.destination, self.replaced)
+                if _state(self.replaced) != before:
+                    self._put_back()
+                    return False
+            else:
+                rename = os.replace
+        try:
+            rename(self.pack, self.destination)
+        except FileExistsError:
+            return False
+        except OSError:
+            self._put_back()
+            raise
+        return True
 
     def drop(self) -> None:
         """Remove the directory with its contents, and release the lock."""
@@ -619,6 +635,12 @@ def check_free(destination: Path, *, overwrite: bool) -> None:
             raise DestinationError(
                 f"{printable(destination)}: exists already. Choose another name, or pass {option('overwrite', True)}."
             )
+
+
+def _state(path: Path) -> tuple[int, list[str]]:
+    """Return what changes when a file or a directory is replaced, or a file is added to the directory."""
+    status = os.lstat(path)
+    return status.st_ino, sorted(_files_below(path)) if stat.S_ISDIR(status.st_mode) else []
 
 
 def _is_empty(destination: Path) -> bool:

@@ -5,6 +5,7 @@ There are two kinds of temporary files: spools, for data that grow with a pack, 
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import platform
@@ -33,6 +34,7 @@ from packer.errors import DestinationError, option, printable
 _DONTCACHE = 0x80  # RWF_DONTCACHE of pwritev2(2)
 _OLDEST = (6, 16)  # Linux has the flag since 6.14, and bugs in it were fixed up to this version
 _UNABLE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+_NO_FOLDER, _NOREPLACE = -100, 1  # AT_FDCWD and RENAME_NOREPLACE of renameat2(2)
 
 
 def _is_known() -> bool:
@@ -284,6 +286,17 @@ def replacing(path: Path, shown: Path | None = None) -> Iterator[AppendFile]:
             os.unlink(partial)
         raise
     sync_directory(path.parent)
+
+
+def rename_new(old: Path, new: Path) -> None:
+    """Rename a file or a directory; FileExistsError if `new` exists, unless the system or file system cannot tell."""
+    if sys.platform == "linux" and (library := ctypes.CDLL(None, use_errno=True)) and hasattr(library, "renameat2"):
+        names = os.fsencode(os.path.abspath(old)), os.fsencode(os.path.abspath(new))
+        if library.renameat2(_NO_FOLDER, names[0], _NO_FOLDER, names[1], _NOREPLACE) == 0:
+            return
+        if (number := ctypes.get_errno()) not in _UNABLE:
+            raise OSError(number, os.strerror(number), os.fspath(old), None, os.fspath(new))
+    os.rename(old, new)
 
 
 def require_directory(directory: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:

@@ -7,6 +7,7 @@ import re
 import shutil
 import socket
 import stat
+import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -19,8 +20,9 @@ import numpy as np
 import pytest
 
 import packer
-from packer._conversion import append as appending
+from packer._conversion import append as appending, workspace
 from packer._formats.reader import read_manifest, write_manifest
+from packer._storage.files import rename_new
 from packer._storage.place import place_of
 from packer._table import Sample
 from packer.errors import DestinationError
@@ -398,6 +400,37 @@ def test_a_file_that_a_user_adds_during_the_conversion_is_not_deleted(room: Path
     notes.unlink()
     packer.convert(room / "more", room / "t.pth", overwrite=True)
     assert packer.digest(room / "t.pth") == packer.digest(room / "more.lmdb")
+
+
+def test_a_file_that_a_user_adds_after_the_last_check_is_not_deleted(
+    room: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes, check = room / "t.pth" / "notes.txt", workspace.check_destination
+
+    def check_and_add(destination: Path, *, overwrite: bool) -> None:
+        check(destination, overwrite=overwrite)
+        notes.write_text("notes")
+
+    monkeypatch.setattr(workspace, "check_destination", check_and_add)
+    with pytest.raises(DestinationError, match=r"t\.pth: contains files that do not belong to the pack.*notes\.txt"):
+        packer.convert(room / "more", room / "t.pth", overwrite=True)
+    assert notes.read_text() == "notes"
+    assert packer.digest(room / "t.pth") == packer.digest(room / "t.lmdb")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems replace files")
+@pytest.mark.parametrize("name", ["new.lmdb", "new.pth"])
+def test_a_file_that_a_user_writes_to_the_destination_last_is_not_replaced(
+    room: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_and_rename(old: Path, new: Path) -> None:
+        new.write_text("own")
+        rename_new(old, new)
+
+    monkeypatch.setattr(workspace, "rename_new", write_and_rename)
+    with pytest.raises(DestinationError, match=rf"{name}: exists already"):
+        packer.convert(room / "more", room / name)
+    assert (room / name).read_text() == "own"
 
 
 def test_a_directory_with_files_that_systems_and_readers_leave_is_replaced(room: Path) -> None:
