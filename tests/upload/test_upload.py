@@ -250,6 +250,30 @@ def test_objects_that_arrive_during_an_upload_are_not_deleted(
     assert {*content(s3, bucket)} == {f"train.pth/{name}" for name in expected}
 
 
+@pytest.mark.parametrize("size", [100, LARGE])
+def test_an_object_of_others_is_not_replaced_with_those_of_the_old_pack(
+    s3: Any, bucket: str, tmp_path: Path, proxied: Callable[..., Proxy], size: int
+) -> None:
+    for place in ("manifest.json", "a.pth", "new.pth"):
+        (tmp_path / place).write_bytes(bytes(size))
+    files = [(place, tmp_path / place) for place in ("manifest.json", "a.pth", "new.pth")]
+    url, log = f"s3://{bucket}/train.pth", tmp_path / "another log"
+    upload(url, tmp_path / "log", *files[:2])
+
+    def watch(request: str, when: str) -> None:
+        if when == "before" and request.startswith("PUT") and "new.pth" in request:
+            s3.put_object(Bucket=bucket, Key="train.pth/new.pth", Body=b"of others")
+
+    proxied(watch)
+    with pytest.raises(DestinationError, match=r"new\.pth: was written after the upload began.*delete it, and run"):
+        upload(url, log, *files, overwrite=True)
+    assert content(s3, bucket)["train.pth/new.pth"] == b"of others"
+    proxied(lambda request, when: None)
+    s3.delete_object(Bucket=bucket, Key="train.pth/new.pth")
+    upload(url, log, *files, overwrite=True)
+    assert content(s3, bucket) == {f"train.pth/{place}": bytes(size) for place, _ in files}
+
+
 def test_what_is_no_pack_is_not_replaced(s3: Any, bucket: str, large: Path, tmp_path: Path) -> None:
     s3.put_object(Bucket=bucket, Key="train.lmdb/thesis.tex", Body=b"no pack")
     with pytest.raises(DestinationError, match="no manifest of a pack"):

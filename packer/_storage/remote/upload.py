@@ -121,10 +121,19 @@ class Upload:
                 self._log.replaces(self._key, self._listed or [])
             self._take_apart()
         sent = _ByteCount(sum(path.stat().st_size for _, path in ordered), progress)
+        replaced = self._log.replaced or set()
         for key, (_, path) in zip(keys, ordered, strict=True):
-            self._store.send(path, key, self._log, replace=self._overwrite, progress=sent.add)
+            replace = self._overwrite and key in replaced
+            try:
+                self._store.send(path, key, self._log, replace=replace, progress=sent.add)
+            except DestinationError:
+                if not self._overwrite or replace or self._store.find(key) is None:
+                    raise
+                raise DestinationError(
+                    f"{self._store.display_name(key)}: was written after the upload began, by another program or by an "
+                    "interrupted run. Check it, delete it, and run the same command to continue."
+                ) from None
         if self._overwrite:
-            replaced = self._log.replaced or set()
             self._store.delete(sorted((replaced & {*self._present()}) - {*keys}))
         return notes
 
