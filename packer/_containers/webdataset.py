@@ -881,9 +881,10 @@ class Tar(Container):
     first_dot : bool
         True if the user chose an extension with dots: then a key always ends at the first dot of the file name.
     scattered : bool
-        Whether members of a sample are scattered.
+        True if the members of any sample are scattered.
     lacking : dict of str to dict of str to (int, int)
-        For each role, the samples that lack it: a mapping of the sample's key to its file and the offset of its image.
+        For each role, the samples that lack it. Each sample's key maps to the number of its file and its image's
+        offset.
     """
 
     kind = "webdataset"
@@ -951,9 +952,9 @@ class Tar(Container):
             self.account.left_out("sample", _NO_IMAGE, self.lacking["image"])
 
     def lacks(self, role: str, key: str, unit: int, image: int = -1) -> str:
-        """Record a sample without an image or a label; if another file has that member, return why this is an error.
+        """Record that a sample has no image, or no label; `role` tells which, `image` is the offset of its image.
 
-        `image` is the offset of the sample's image.
+        If another file has what is missing, return the reason why this is an error; otherwise an empty text.
         """
         own, others = self.lacking[role], self.lacking["label" if role == "image" else "image"]
         there, other = others.get(key, (unit, -1))
