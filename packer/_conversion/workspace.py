@@ -232,8 +232,8 @@ class Workspace(WorkspacePaths):
             with writing_to(self.directory):
                 with contextlib.suppress(FileExistsError):
                     self.directory.mkdir()
-                self._require_directory()
                 try:
+                    self._require_directory()
                     lock = self._opened_lock()
                 except FileNotFoundError:  # the lock's holder has just finished, and removed the directory
                     continue
