@@ -54,7 +54,7 @@ class AccountItem:
     names : list of str
         The names of the first things, at most 2,000.
     chosen : bool
-        Whether the user has chosen this outcome with an option, so that it is not a loss.
+        True if the user has chosen this outcome with an option; then it is not a loss.
     """
 
     fate: str
@@ -336,14 +336,16 @@ class BadSamples:
         return self.found[-1]
 
     def usable(self, names: Mapping[str, str], read: Callable[[str], _T], where: str) -> dict[str, _T]:
-        """Return the result of `read` for each sample, such as annotations; record the samples for which it fails.
+        """Call `read` for each sample, for example to read annotations; return the results by key.
+
+        Samples for which `read` fails are recorded with `add`.
 
         Parameters
         ----------
         names : mapping
-            Maps the argument of `read` for each sample to the sample's name.
+            Keys and names of the samples. A key is the argument of `read` for its sample.
         read : callable
-            Returns the values of a sample; raises SourceError if they cannot be used.
+            Takes a key, and returns the values of the sample; raises SourceError if they cannot be used.
         where : str
             The name of the source in messages.
 

@@ -22,7 +22,7 @@ class Codec:
         suffixes, `packer.export` adds the first one to the file's name. If `suffixes` is empty, exported files have the
         names of the samples.
     lossy : bool
-        Whether encoding changes pixels, so that the codec has a quality setting.
+        True if encoding changes pixels; then the codec has a quality setting.
     """
 
     name: str

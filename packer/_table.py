@@ -445,7 +445,8 @@ class Sample:
         Path relative to the source, with forward slashes. Bytes that are not UTF-8 are decoded to surrogates
         (`os.fsdecode`).
     label : int or float
-        Class id (an index into the manifest's `classes`), -1 for an unlabeled image, or a number without classes.
+        A class id (an index into the manifest's `classes`), or -1 for an unlabeled image. In a pack without classes,
+        any number.
     data : bytes-like
         The encoded image; with the codec ``raw``, height * width * 3 bytes of uint8 RGB pixels, from the top row on.
     height, width : int
@@ -513,7 +514,7 @@ def field_columns(fields: Sequence[Field], values: Sequence[Stored], name: bytes
 def with_offsets(
     fields: Sequence[Field], row: Sequence[int | float], offsets: Sequence[int]
 ) -> tuple[int | float, ...]:
-    """Add the offset of each blob to a row of the fields' columns; the order is that of `column_types` with `apart`.
+    """Add the offset of each blob to a row of the fields' columns, in the order of `column_types` with ``apart=True``.
 
     Parameters
     ----------
@@ -596,7 +597,7 @@ class Table:
     Attributes
     ----------
     label : (N,) int64 or float64
-        Class ids, -1 for unlabeled images; or numbers without classes.
+        Class ids, with -1 for unlabeled images; in a pack without classes, any numbers.
     offset, size : (N,) int64
         Offset of each sample's data, from an origin that the format defines, and number of bytes of the data.
     height, width : (N,) int32
@@ -612,7 +613,7 @@ class Table:
     Raises
     ------
     PackError
-        When a column that was passed to `Table.of` as a `Vector` is accessed, if its file has been cut short.
+        If a column that was passed to `Table.of` as a `Vector` is accessed after its file has been cut short.
     """
 
     label: Labels

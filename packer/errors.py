@@ -153,7 +153,7 @@ def recorded(message: str) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """Return the message of an error with mentions that have both spellings, for a file or another process."""
+    """Return the message of an error, in which options have both spellings, for a file or another process."""
     return error._message() if isinstance(error, PackerError) else str(error)
 
 

@@ -1,6 +1,6 @@
 """Descriptors of containers and formats, including those that other packages register.
 
-A package registers its containers and formats in its metadata, like packages with codecs for numcodecs and zarr do::
+A package registers its containers and formats in its metadata, as packages do with codecs for numcodecs and zarr::
 
     [project.entry-points."packer.containers"]
     toy = "toypack.descriptors:CONTAINER"
@@ -105,7 +105,7 @@ class PluginDescriptor:
     Attributes
     ----------
     name : str
-        The name of the container or format in messages, in manifests, and of the entry point.
+        The name of the container or format in messages and manifests, and the name of its entry point.
     suffixes : tuple of str
         The suffixes of file names, in lower case and with the dot. The first one is the usual one.
     help : str
@@ -167,7 +167,7 @@ class ContainerDescriptor(PluginDescriptor):
         Names of files that are searched in the subdirectories of a directory. Only the directory's first 64 entries,
         sorted by name, are examined.
     last : bool
-        Whether the container is tried last, because it accepts files that no other container recognises.
+        True if the container accepts files that no other container recognises; then it is tried last.
     """
 
     what = "container"
@@ -190,7 +190,7 @@ class ContainerDescriptor(PluginDescriptor):
         return self._pattern.search(names) is not None
 
     def fits_below(self, path: Path, names: Collection[str]) -> bool:
-        """Tell whether one of the first entries of a directory is a subdirectory with a file in `below`."""
+        """Tell whether one of the first entries of a directory is a subdirectory with a file named in `below`."""
         if not self.below:
             return False
         return any(os.path.isfile(path / name / file) for name in sorted(names)[:_LOOKED_AT] for file in self.below)

@@ -55,7 +55,10 @@ _STATUSES = [
 
 
 def _print_version(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
-    """Print packer's version, its own decoder or why this is missing, and the other decoders on this machine."""
+    """Print packer's version, the state of its own decoder, and the other decoders on this machine.
+
+    If packer's own decoder is missing or limited, the reason is printed.
+    """
     if asked:
         from packer._measuring.machine import libraries_on_request, libraries_that_decode
 
@@ -183,7 +186,7 @@ def _reopen_standard_streams() -> None:
 
 
 def _replace_unencodable_characters() -> None:
-    """Make output replace the characters that its encoding lacks, instead of raising an error."""
+    """Make standard streams replace characters that their encoding lacks, instead of raising an error."""
     codecs.register_error("packer", _encodable)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "backslashreplace"):
@@ -255,7 +258,7 @@ _warn_as_python = warnings.showwarning
 
 
 def _printable_lines(message: str) -> str:
-    """Return a message with escaped control characters, which arguments of the command line may contain."""
+    """Escape control characters in a message, because a message may quote arguments of the command line."""
     return "\n".join(map(printable, message.split("\n")))
 
 

@@ -455,7 +455,7 @@ def _targets(src: Path, dst: Path, splits: tuple[str, ...]) -> list[tuple[Path, 
 
 
 def _require_one_class_map(splits: list[Path]) -> None:
-    """Raise SourceError if a split has a class that the first split, whose ids all splits use, does not have."""
+    """Raise SourceError if a split has a class that the first split lacks: all splits use the first split's ids."""
     from packer._sources.base import some
     from packer._sources.imagefolder import class_directories
 

@@ -120,7 +120,7 @@ class _Progress:
 
     @property
     def is_ending(self) -> bool:
-        """Whether all images are done but the phase continues, because it completes files or waits for the disk."""
+        """True if all images are done, but the phase still completes files or waits for the disk."""
         return (
             self.unit != "seconds" and self.total is not None and self.done is not None and self.done >= self.total > 0
         )

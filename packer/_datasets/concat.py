@@ -336,7 +336,8 @@ def seed_of_crops(seeds: Sequence[int | None], number: int, seed: int) -> int:
     number : int
         The number of the dataset, counted from 0.
     seed : int
-        The seed to use if all datasets have the same seed or none, or if this dataset has none.
+        The seed from which the result is derived if all datasets have the same seed, or if this dataset has no seed.
+        Otherwise the result is derived from the dataset's own seed.
     """
     own = seeds[number] if len(set(seeds)) > 1 else None
     return (seed if own is None else own) + number * _BETWEEN_DATASETS
@@ -519,7 +520,7 @@ def readable(dataset: Any) -> LoaderDataset:
 
 
 def _as_joined(dataset: Any) -> ConcatImageDataset:
-    """Convert any dataset that `readable` accepts, also a single one, to a ConcatImageDataset."""
+    """Convert a dataset that `readable` accepts, even a single ImageDataset, to a ConcatImageDataset."""
     _require_plain(dataset)
     if isinstance(dataset, ConcatImageDataset):
         return dataset

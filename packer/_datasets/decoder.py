@@ -183,7 +183,7 @@ class SampleDecoder:
         return self.reader.corrupt(row.number, f"its row in the table says {row.width} x {row.height} pixels")
 
     def other_size(self, row: Row, size: int) -> CorruptPackError:
-        """Return the error for an image whose number of pixels differs from its row of the table."""
+        """Return the error for an image whose number of pixels differs from the number in its row of the table."""
         return self.reader.corrupt(row.number, f"{size} bytes are not {row.width} x {row.height} pixels")
 
     def _decode_crop_in_mode(self, row: Row, data: Buffer, box: Box) -> Pixels:
@@ -304,8 +304,8 @@ class BatchDecoder:
     ) -> Crops:
         """Choose the crops for V views of N rows, as `choose_crops` does; return an (N, V) array of CROP.
 
-        Each view has its own seed. The first view is the same as the image would be with only this view's crop and
-        augmentation.
+        Each view has its own seed. The first view is the image that its crop and augmentation would give without other
+        views.
         """
         crops = []
         for number, view in enumerate(views):
@@ -551,7 +551,7 @@ class NativeTasks:
         return _native.decode_into(tasks, (last - first) * self._views, operations, self._each, *self._become)
 
     def _calls(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Divide images among calls of C, because Ctrl-C has no effect until a call ends.
+        """Divide images among several calls of C, because Ctrl-C has no effect until a call ends.
 
         For usual images, one call is enough. A call decodes at most as many pixels as two images of the maximum size
         have, which takes a few seconds.

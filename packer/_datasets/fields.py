@@ -376,7 +376,10 @@ def in_form(output: str, pixels: npt.NDArray[Any]) -> Any:
 
 
 def as_tensor(array: npt.NDArray[Any]) -> torch.Tensor:
-    """Return an array as a tensor; copy it only if it is read-only, or to int32 if torch lacks its dtype."""
+    """Return an array as a tensor.
+
+    The array is copied only if it is read-only, or if torch lacks its dtype: the copy is then int32.
+    """
     if not array.flags.writeable:
         array = array.copy()  # torch warns about arrays that are read-only
     if array.dtype == np.uint8:  # a shortcut for nearly every image: the line below takes longer than `from_numpy`
@@ -464,9 +467,10 @@ _MOST_BYTES = 1 << 31  # for the masks of one image
 def coco_target(values: Mapping[str, Any], size: tuple[int, int]) -> dict[str, Any]:
     """Return the target of an image in the form that torchvision's detectors expect.
 
-    The target equals that of torchvision's ``CocoDetection`` in ``wrap_dataset_for_transforms_v2`` with the same keys.
-    Only lists of numbers differ: here they are tensors. For an image without annotations, the tensors have no rows;
-    torchvision's target then contains only ``image_id``, which no detector accepts.
+    The target equals the one that torchvision makes from ``CocoDetection`` with ``wrap_dataset_for_transforms_v2`` if
+    the same keys are selected; the only difference is that lists of numbers are tensors here. For an image without
+    annotations, the tensors have no rows; torchvision's target then contains only ``image_id``, which no detector
+    accepts.
 
     Parameters
     ----------
@@ -481,7 +485,8 @@ def coco_target(values: Mapping[str, Any], size: tuple[int, int]) -> dict[str, A
     dict
         ``boxes``, (K, 4) float32, x y x y in pixels; ``labels``, (K,) int64, ids of categories; ``masks``, (K, H, W)
         uint8 of 0 and 1; ``image_id``, int; ``area``, (K,) float32 in pixels; ``iscrowd``, (K,) int64 of 0 and 1.
-        ``masks``, ``image_id``, ``area`` and ``iscrowd`` are included if `values` has their fields.
+        ``masks`` is included if `values` has ``segmentation``; ``image_id``, ``area`` and ``iscrowd`` are included if
+        `values` has them.
 
     Raises
     ------
@@ -587,8 +592,9 @@ class FieldDecoder:
             Operations on the cropped images. Operations that move pixels also move boxes, keypoints and masks; other
             operations do not change the fields.
         memory : mapping of str to N tensors, optional
-            (1, height, width) tensors into which masks are written. If a mask is missing, or the tensor's dtype cannot
-            hold it, nothing is written. The returned values then contain None or the mask.
+            (1, height, width) tensors into which masks are written; the returned values do not contain these masks. If
+            a mask is missing, nothing is written, and the returned value is None. If the tensor's dtype cannot hold a
+            mask, nothing is written, and the returned value is the mask.
         encoded : bool
             Whether images and masks are left encoded.
 
@@ -646,7 +652,7 @@ class FieldDecoder:
         return list(zip(heights.tolist(), widths.tolist(), strict=True))
 
     def dtype_of(self, name: str) -> str:
-        """Return the dtype of the first mask that the first 1,000 samples have in a field; uint8 if they have none."""
+        """Return the dtype of the first mask of a field; uint8 if the first 1,000 samples have no mask."""
         sizes = self.reader.table.more[f"field.{name}.size"][:_SEARCHED]
         for row in np.flatnonzero(sizes > 0)[:1]:
             with contextlib.suppress(PackerError):  # reading the damaged sample raises the error
@@ -692,7 +698,7 @@ class FieldDecoder:
             yield [value if there else None for value, there in numbers]
 
     def _warp(self, found: list[Values], warps: _Warps) -> None:
-        """Apply the operations that move the images' pixels to the fields that a crop changes, such as boxes."""
+        """Move boxes, and the other fields that a crop changes, like the images' pixels."""
         for name in self.parts.cropped:
             field = self.parts.fields[name]
             values = _WARPERS[field.kind](self, field, [of_sample[name] for of_sample in found], warps)
@@ -819,7 +825,7 @@ _WARPERS: Mapping[str, _WarpValues] = {
 
 
 def _of_boxes(values: Any, kept: npt.NDArray[np.bool_]) -> Any:
-    """Return the entries of an array or a list that belong to kept boxes."""
+    """Return the entries of an array or a list for which `kept` is true; `kept` has one bool for each box."""
     if isinstance(values, np.ndarray):
         return values[kept]
     return [value for value, keep in zip(values, kept.tolist(), strict=True) if keep]

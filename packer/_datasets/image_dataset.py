@@ -125,7 +125,7 @@ class ImageDataset(ItemDataset):
     output : {"tensor", "numpy", "pil", "bytes"}, optional
         The form that images have in items and as the input of transforms; ``numpy`` and ``bytes`` apply to fields too.
         By default, images are PIL images if there is a transform, as in ImageFolder. They are tensors if there is no
-        transform, or if the transform is one of torchvision's that accept only tensors.
+        transform, or if the transform is a torchvision transform that accepts only tensors.
 
         * ``tensor``: (3, height, width) uint8 `torch.Tensor`, RGB, 0 to 255; its memory is laid out channels last.
         * ``numpy``: (height, width, 3) uint8 array, RGB, writable.
@@ -801,7 +801,7 @@ class PackItems(TorchDataset):
         return labels if transform is None else [transform(label) for label in labels.tolist()]
 
     def choose(self, indices: Ints, epoch: int, seed: int) -> Crops:
-        """Choose the crops of samples: (N,) of CROP, or (N, V) for V views; see `BatchDecoder.choose_crops`."""
+        """Choose the crops of N samples; return an (N,) array of CROP, or an (N, V) array for V views."""
         rows, keys = self.view.rows_and_keys(indices)
         return self._crops(self.pipeline, rows, epoch, seed, keys)
 

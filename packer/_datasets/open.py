@@ -188,7 +188,7 @@ def _build(
 
 @contextlib.contextmanager
 def _advice_of_index() -> Iterator[None]:
-    """Name, in an error that advises skipping samples, the command that can do so; `open_dataset` cannot."""
+    """If an error advises to skip samples, make it name a command that can: `open_dataset` cannot skip samples."""
     try:
         yield
     except SourceError as error:
@@ -199,7 +199,7 @@ def _advice_of_index() -> Iterator[None]:
 
 
 def _wait() -> None:
-    """Wait silently for the lock, which another process holds while it makes the index."""
+    """Print nothing while this process waits for the lock of another process, which makes the index."""
 
 
 def _tree(root: Path) -> Source | None:

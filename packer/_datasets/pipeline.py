@@ -56,7 +56,7 @@ class Pipeline:
         Operations of packer on the pixels of the crop, before the image is converted to `output`.
     views : tuple of View
         The versions that packer makes of each image, each with its own crop and augmentation. A transform is applied to
-        each version in turn. If empty, each item has a single image.
+        each version in turn. If the tuple is empty, each item has a single image.
     """
 
     crop: Crop | None
@@ -84,12 +84,18 @@ class Pipeline:
 
     @cached_property
     def takes_one(self) -> bool:
-        """Whether `sample` can make the items. An item with fields or views is made as a batch of one instead."""
+        """Whether the method `sample` can make the items.
+
+        An item with fields or views is made as a batch of one item instead.
+        """
         return self.parts is None and not self.views
 
     @cached_property
     def interleaved(self) -> bool:
-        """Whether each crop is drawn just before its image's transform, because both may use the same generator."""
+        """True if crops and transforms may draw from the same generator.
+
+        If so, each crop is drawn just before its image is transformed.
+        """
         random = self.transforms is not None or pointwise(self.transform)[1] is not None
         return self.randoms > 0 and random
 
@@ -168,7 +174,10 @@ class Pipeline:
         return item
 
     def followed(self, crops: Crops | None) -> tuple[Crops | None, Operations | None]:
-        """Return the crops and operations to apply to fields; without a crop, field values refer to the whole image."""
+        """Return the crops and operations to apply to fields.
+
+        If items have no crop, the returned crops are None: field values refer to the whole image.
+        """
         if crops is None:
             return None, None
         bare, operations = followed_by_fields(crops)
@@ -282,9 +291,9 @@ class ItemSettings:
     def _steps(self, transform: Transform, transforms: Callable[..., Any] | None) -> Pipeline:
         """Return the steps; with `fuse`, packer itself runs the first steps of `transform`.
 
-        By default, the output is the form that the transform accepts. That form is a PIL image, as from ImageFolder,
-        unless the transform is one of torchvision's that accept only tensors. Without a transform, or with a transform
-        of a dict, the output is a tensor.
+        By default, the output is the form that the transform accepts. That form is a tensor for a torchvision transform
+        that accepts only tensors, and otherwise a PIL image, as in ImageFolder. Without a transform, or with a
+        transform of a dict, the output is a tensor.
         """
         parts, output, crop, lookup = self.parts, self.output, self.crop, None
         if output is None:
@@ -362,7 +371,7 @@ class ItemDataset(Dataset[tuple[Any, Any]]):
         raise NotImplementedError
 
     def _change_settings(self, change: SettingsChange) -> None:
-        """Replace the settings of each pack."""
+        """Replace the settings of each pack by the result of `change`, a function of the settings."""
         raise NotImplementedError
 
     @property
@@ -385,7 +394,7 @@ class ItemDataset(Dataset[tuple[Any, Any]]):
 
     @property
     def transforms(self) -> Any:
-        """The transform of image and label together: `transforms`, or `transform` and `target_transform`."""
+        """The transform of image and label together: `transforms`, or a function made of the other two transforms."""
         return self._item_settings().transforms or joint(self.transform, self.target_transform)
 
     @property
@@ -430,7 +439,7 @@ def joint(transform: Any, target_transform: Any) -> Any:
 
 
 def followed_by_fields(crops: Crops) -> tuple[Crops | None, Operations | None]:
-    """Return the crops and operations to apply to the fields of N images; None for the (N, V) crops of views."""
+    """Return the crops and operations to apply to the fields of N images; two None if `crops` are crops of views."""
     return (None, None) if crops.ndim == 2 else parted(crops)
 
 
@@ -464,7 +473,8 @@ def _crop_of_all(
 ) -> tuple[Crop | None, Callable[..., Any] | None]:
     """Split a joint transform into its first crop and the rest, if packer's crop changes fields as torchvision's does.
 
-    packer's crops remove boxes that torchvision's crops keep, and resize image fields differently from PIL images.
+    packer's crops remove boxes that torchvision's crops keep. packer also resizes image fields to other pixels than
+    torchvision's transforms.
     """
     crop, rest = split_by(transforms, True) if output == "tensor" and parts.wrapped else (None, transforms)
     if crop is None:
@@ -487,7 +497,7 @@ def _warn_of(transform: Any, reason: str) -> None:
 
 
 def require_callable(name: str, transform: object) -> None:
-    """Raise TypeError if a transform is not callable, or is or contains a crop or augmentation of packer."""
+    """Raise TypeError if a transform is not callable, or if it is (or contains) a crop or augmentation of packer."""
     steps = getattr(transform, "transforms", ())
     for step in (transform, *(steps if isinstance(steps, (list, tuple)) else ())):
         if isinstance(step, (Augmentation, Crop)):

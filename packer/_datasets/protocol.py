@@ -206,7 +206,7 @@ class Traits(NamedTuple):
         The seed of the random choices; None if the Loader's seed applies, or if the dataset consists of datasets with
         their own seeds.
     random : bool
-        Whether items depend on seed and epoch, so that all ranks must use the same seed.
+        True if items depend on seed and epoch; then all ranks must use the same seed.
     transforms : bool
         Whether a user's transforms are applied to items. Such transforms may use the random generators of torch, Python
         and NumPy.
@@ -250,10 +250,10 @@ class LoaderDataset(abc.ABC):
 
     Every other method has a default. Threads call the methods concurrently; processes call them on a pickled copy.
 
-    In all methods, `indices` is an (N,) int64 array; ``indices % len(self)`` are the samples. If a sample occurs
-    several times in an epoch, a different multiple of ``len(self)`` is added to each of its indices. Compute random
-    choices from seed, epoch and index only. Then the numbers of threads, processes and ranks do not affect the results,
-    and a resumed epoch gives the same results as an uninterrupted one.
+    In all methods, `indices` is an (N,) int64 array, and the index ``i`` means sample ``i % len(self)``. If a sample
+    occurs several times in an epoch, each occurrence has another index: a different multiple of ``len(self)`` is added.
+    Compute random choices from seed, epoch and index only. Then the numbers of threads, processes and ranks do not
+    affect the results, and a resumed epoch gives the same results as an uninterrupted one.
     """
 
     @abc.abstractmethod
@@ -307,11 +307,17 @@ class LoaderDataset(abc.ABC):
         return Traits(transforms=transform is not None)
 
     def settings(self) -> dict[str, str]:
-        """Return the steps that change images, described by name; a Loader warns if a saved state has other steps."""
+        """Return a description of each step that changes images, by the name of the step, such as ``crop``.
+
+        A Loader warns if a saved state has other steps.
+        """
         return {}
 
     def identity(self) -> str:
-        """Return a name that identifies the samples and their order; a Loader refuses a state with another name."""
+        """Return a name that identifies the samples and their order.
+
+        A Loader refuses a saved state with another name.
+        """
         return f"{type(self).__qualname__} {len(self)}"
 
     def describe(self, index: int) -> str:
@@ -387,9 +393,9 @@ class LoaderDataset(abc.ABC):
         -------
         callable
             ``open_batch(some, memory)`` takes the slice of the samples that forms a batch, and returns
-            ``decode(part)``. ``decode`` takes a slice of the batch, on any thread. If items are dicts of fields, it
-            returns a list with the values of each sample that are not in `memory`. Otherwise it returns None or an
-            empty list.
+            ``decode(part)``. ``decode`` takes a slice of the batch, on any thread. If items are dicts of fields,
+            ``decode`` returns a list with a dict for each sample: the values that are not in `memory`. Otherwise it
+            returns None or an empty list.
         """
         return lambda some, memory: functools.partial(_fill_slice, self, indices[some], choices[some], memory, numbers)
 

@@ -119,12 +119,15 @@ class SampleView:
         )
 
     def rows_in_turns(self, indices: Ints) -> Ints:
-        """Return the samples' rows in the pack; `indices` have turns."""
+        """Return the samples' rows in the pack; `indices` may have turns (see `SampleView`)."""
         samples = indices % max(len(self), 1)
         return samples if self.rows is None else self.rows[samples]
 
     def rows_and_keys(self, indices: Sequence[int] | Ints) -> tuple[Ints, Ints]:
-        """Return the samples' rows in the pack, and the keys that determine their crops; `indices` have turns."""
+        """Return the samples' rows in the pack, and the keys that determine their crops.
+
+        `indices` may have turns (see `SampleView`).
+        """
         turns, samples = np.divmod(np.asarray(indices, np.int64), max(len(self), 1))
         rows = samples if self.rows is None else self.rows[samples]
         if self._earlier is not None:
@@ -132,14 +135,14 @@ class SampleView:
         return rows, rows + turns * len(self.reader)
 
     def labels_of(self, indices: Ints) -> Labels:
-        """Return the samples' labels; `indices` have turns."""
+        """Return the samples' labels; `indices` may have turns (see `SampleView`)."""
         if self.own_labels is not None:
             return self.own_labels[indices % max(len(self), 1)]
         self.reader.require_table()
         return self._renumbered(self.reader.table.label[self.rows_in_turns(indices)])
 
     def describe(self, index: int) -> str:
-        """Return a description of a sample for error messages; `index` has a turn."""
+        """Return a description of a sample for error messages; `index` may have a turn (see `SampleView`)."""
         (row,) = self.rows_in_turns(np.array([index])).tolist()
         return self.reader.describe(row)
 
@@ -438,7 +441,7 @@ class Targets(np.ndarray[Any, np.dtype[Any]]):
     ``a.targets + b.targets`` concatenates. Adding a list also concatenates, and returns a list. `count`, `index` and
     the truth value behave as in a list. Scripts for ImageFolder rely on this; an ordinary array would silently add the
     numbers. All other operations, such as ``targets[mask]``, ``targets == 3``, ``targets * 2`` or ``targets.copy()``,
-    return an ordinary array. Pickling keeps the class.
+    return an ordinary array. An unpickled copy is a `Targets` array too.
     """
 
     __slots__ = ()
@@ -446,7 +449,7 @@ class Targets(np.ndarray[Any, np.dtype[Any]]):
 
     @classmethod
     def of(cls, labels: npt.ArrayLike) -> Targets:
-        """Return labels as a `Targets` array, which is a view of them."""
+        """Return labels as a `Targets` array. If `labels` is an array, both share their memory."""
         targets = np.asarray(labels).view(cls)
         targets.flags.writeable = False
         return targets

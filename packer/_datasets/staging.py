@@ -403,7 +403,7 @@ def _copies(root: Path, pack: Path) -> list[Path]:
 
 
 def _unfinished(root: Path, pack: Path) -> set[str]:
-    """Return the names of unfinished copies, also of interrupted ones, of packs that have the same name as `pack`."""
+    """Return the names of unfinished copies, including interrupted ones, for packs with the same name as `pack`."""
     name = re.compile(f"({_copy_names(pack)})(?:{re.escape(_UNFINISHED)}|{re.escape(_LOCK)})")
     with writing_to(root):
         return {match[1] for match in map(name.fullmatch, os.listdir(root)) if match}
@@ -433,7 +433,7 @@ def _held_by_nobody_else(copy: Path) -> Iterator[None]:
 
 
 def _remove_abandoned(staged: Path, pack: Path) -> None:
-    """Remove copies that interrupted processes left unfinished, of packs that have the same name as `pack`."""
+    """Remove the unfinished copies of interrupted processes, for packs with the same name as `pack`."""
     for copy in _unfinished(staged.parent, pack) - {staged.name}:
         with contextlib.suppress(_InUseError), held(staged.with_name(copy + _LOCK), _refuse_to_wait):
             remove(staged.with_name(copy + _UNFINISHED))

@@ -45,7 +45,7 @@ class ThreadTuner:
     threads : int
         The current number of threads.
     over : bool
-        Whether the number no longer changes, because the best one is known or a whole epoch is complete.
+        True if the number no longer changes: the best one is known, or a whole epoch is complete.
     """
 
     def __init__(self, cpus: int, least: int = 1) -> None:
@@ -100,7 +100,7 @@ class ThreadTuner:
         return self.threads != before
 
     def _note(self, step: float, waited: float) -> None:
-        """Record the time from batch to batch; the first one includes the program's start and is not compared."""
+        """Record the time from batch to batch. The first time includes the program's start and is not compared."""
         if not self._warm:
             self._warm, self._own_step = True, max(step - waited, 0.0)
         else:
@@ -122,8 +122,8 @@ class ThreadTuner:
 def thread_counts(cpus: int, least: int = 1) -> list[int]:
     """Return the numbers of threads to choose from, in ascending order, each `least` or more.
 
-    With up to 4 CPUs, these are all numbers up to the number of CPUs; with more CPUs, fractions of that number. Numbers
-    above the number of CPUs are included, because more threads help if threads wait for a disk.
+    With up to 4 CPUs, the result has all numbers up to the number of CPUs; with more CPUs, it has 1/4, 1/2, 3/4 and all
+    of them. It also has 1.5 and 2 times the number of CPUs, because more threads help if threads wait for a disk.
     """
     some = range(1, cpus + 1) if cpus <= 4 else [round(cpus * share) for share in (1 / 4, 1 / 2, 3 / 4, 1)]
     return sorted({max(count, least) for count in (*some, round(1.5 * cpus), 2 * cpus)})

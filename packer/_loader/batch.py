@@ -334,7 +334,10 @@ class Postprocess(NamedTuple):
         return None if on_cpu is None and seed is None else cls(on_cpu, seed)
 
     def slices(self, count: int, step: int) -> list[slice]:
-        """Divide the work into slices; a batch transform needs one slice, so other threads decode later batches."""
+        """Divide the work into slices of `step` images; a batch transform needs all images in one slice.
+
+        While one thread runs a batch transform, the other threads decode later batches.
+        """
         return split(count, step if self.seed is None else count)
 
     def function(self, layout: Layout, memory: Tensors, transform: BatchTransform) -> SliceFunction:

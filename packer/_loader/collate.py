@@ -126,7 +126,10 @@ class Collation:
         return batch
 
     def _together(self, key: str, values: list[Any]) -> dict[str, Any]:
-        """Return the batch's entries for a key: the values, and for a padded field also their numbers of entries."""
+        """Return the entries of the batch for one key: the values and, for a padded field, ``NAME_count``.
+
+        ``NAME_count`` has the number of entries of each sample.
+        """
         field = self._parts.field_of(key)
         length = None if field is None else self._lengths.get(field.name)
         if field is None or length is None:

@@ -201,8 +201,8 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         """Return the position of the latest pass: the first batch that has not been returned yet.
 
         With one of packer's samplers, the state contains the position in the sampler's order. So a run with another
-        batch size or number of ranks can resume there. With any other sampler it contains the number of batches, and
-        the state of torch's generator before the order was drawn.
+        batch size or number of ranks can resume there. With any other sampler, it contains the number of returned
+        batches, and the state of torch's generator before the order was drawn.
 
         Returns
         -------
@@ -287,7 +287,7 @@ def _samples_before(order: OrderSampler, began: int) -> Ints:
 
 
 class _Epochs:
-    """Counts the epoch on which a pass's crops depend: each pass with the same seed is the next epoch."""
+    """Counts the epochs on which crops depend: a pass with the same seed as the previous pass is the next epoch."""
 
     def __init__(self) -> None:
         self._of: tuple[Any, ...] | None = None
@@ -416,8 +416,8 @@ class TorchWorkersPass(_MultiProcessingDataLoaderIter, CountedPass):
 def _drawing_again(generator: torch.Generator | None, state: torch.Tensor | None) -> Iterator[torch.Tensor]:
     """Yield the state that a generator has inside the block.
 
-    By default this is torch's own generator. If `state` is not None, the generator is set to `state`; torch's own
-    generator gets its former state back after the block.
+    If `generator` is None, this is torch's own generator. If `state` is not None, the generator is set to `state`
+    before the block. After the block, only torch's own generator gets its former state back.
     """
     source = torch.default_generator if generator is None else generator
     before = source.get_state()

@@ -98,8 +98,8 @@ class Loader(Displayable):
     pad : int, or dict of str to int or None, optional
         For a dataset with `fields`: boxes, labels, keypoints, and arrays with an entry for each box are padded with 0
         to this number of entries. They become (N, pad, ...) tensors, and ``NAME_count`` is an (N,) tensor with the
-        actual numbers of entries. A dict selects the fields to pad, which may also be other arrays. In a dict, None
-        makes an array field a list. By default arrays are stacked, and the other fields are lists of tensors.
+        actual numbers of entries. A dict selects the fields to pad, which may include other arrays; the value None
+        makes an array field a list instead. By default arrays are stacked, and the other fields are lists of tensors.
     collate_fn : callable
         The function that makes a batch from a list of items. Images are decoded directly into the batch only with
         torch's own function.

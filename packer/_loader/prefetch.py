@@ -57,10 +57,10 @@ class Normalizer:
 
     Notes
     -----
-    Tensors may be in nested tuples, lists and dicts. Images are the (N, C, H, W) uint8 tensors with one channel for
-    every mean, or with 3 channels without `normalize`. If no tensor has four dimensions, images are the (C, H, W) uint8
-    tensors with this number of channels. Everything else is left unchanged, such as masks of shape (N, H, W) or (N, 1,
-    H, W).
+    Tensors may be in nested tuples, lists and dicts. Images are the (N, C, H, W) uint8 tensors that have one channel
+    for every mean; without `normalize`, they have 3 channels. If no tensor has four dimensions, images are the (C, H,
+    W) uint8 tensors with this number of channels. Everything else is left unchanged, such as masks of shape (N, H, W)
+    or (N, 1, H, W).
     """
 
     def __init__(
@@ -156,7 +156,7 @@ def _augment(images: torch.Tensor | list[torch.Tensor], operations: Operations) 
 
 
 def images_of(batch: Any) -> torch.Tensor:
-    """Return the images that are mixed in a batch: the first four-dimensional tensor, or a dict's ``image``.
+    """Return the images that `mix` mixes in a batch: the first four-dimensional tensor, or a dict's ``image``.
 
     Raises
     ------
@@ -322,8 +322,9 @@ class CUDAPrefetcher(_Wrapper):
         By default the current CUDA device, or the CPU if there is none.
     normalize : (sequence of float, sequence of float), optional
         Mean and standard deviation of each channel, for pixels scaled to 0 to 1: images become ``(image / 255 - mean) /
-        std``. Images are the (N, C, H, W) uint8 tensors of a batch with one channel for every mean, or with 3 channels
-        without `normalize`. If a batch has no tensor of four dimensions, images are its (C, H, W) uint8 tensors.
+        std``. Images are the (N, C, H, W) uint8 tensors of a batch that have one channel for every mean; without
+        `normalize`, they have 3 channels. If a batch has no tensor of four dimensions, images are its (C, H, W) uint8
+        tensors.
     dtype : torch.dtype, optional
         The type of the images; by default float32 with `normalize`, otherwise uint8.
     channels_last : bool

@@ -95,7 +95,8 @@ def _pixels(buffer: Any) -> npt.NDArray[np.uint8]:
 def page_lock(pixels: npt.NDArray[np.uint8]) -> None:
     """Page-lock an array's memory until the array is deleted, so that a GPU can copy directly from it.
 
-    The caller must hold the array until a copy is done, because PyTorch tracks only memory that it page-locked itself.
+    The caller must keep a reference to the array until a copy is done, because PyTorch tracks only memory that it
+    page-locked itself.
     """
     cudart: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
     address = pixels.ctypes.data

@@ -101,7 +101,7 @@ class SamplingState:
 
     @property
     def resumes(self) -> bool:
-        """Whether the running pass resumed from a state, so that it is shorter than an epoch."""
+        """True if the running pass resumed from a state; then it is shorter than an epoch."""
         return isinstance(self.order, OrderSampler) and self.order.start > 0
 
     @property
@@ -196,7 +196,10 @@ class SamplingState:
             warn(f"the state belongs to a run with other image settings: {then!r}, but this run has {now!r}")
 
     def _take(self, crop_seed: int) -> None:
-        """Use the seed in a state for crops; all ranks load the same state. The dataset's own seed does not change."""
+        """Use `crop_seed`, which comes from a loaded state; all ranks load the same state.
+
+        The dataset's own seed does not change.
+        """
         self._is_agreed = True
         self._restored = crop_seed
 

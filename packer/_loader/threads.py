@@ -240,7 +240,10 @@ class Threads(Workers):
 
     @classmethod
     def with_memory(cls, settings: WorkerSettings, size: int) -> Threads:
-        """Return threads with memory for batches of `size` bytes, both in progress and still used by the loop."""
+        """Return threads with memory for all batches, each of `size` bytes.
+
+        These are the batches in progress, and the returned batches that the loop still uses.
+        """
         count = 0 if settings.pinned else settings.batches + BATCHES_THE_LOOP_MAY_KEEP
         workers = cls(settings, [Slot(fresh(size)) for _ in range(count)])
         workers.size = size
@@ -434,7 +437,7 @@ class SlicedFuture:
         return None
 
     def cancel(self) -> bool:
-        """Cancel the slices that no thread has begun; return False, because others may be in progress."""
+        """Cancel the slices that no thread has begun; return False, because other slices may be in progress."""
         self._cancelled = True
         return False
 

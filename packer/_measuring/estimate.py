@@ -230,7 +230,7 @@ class Estimate(Displayable):
     looked_at : int
         Number of images whose sizes were read: all images, if there was time.
     exact : bool
-        Whether all images were converted, so that the size is exact.
+        True if all images were converted; then the size is exact.
     size : Interval
         Size of the pack in bytes.
     seconds : Interval

@@ -211,8 +211,8 @@ def since(begin: Moment, *, alone: bool = True) -> Cost:
     ----------
     begin : Moment
     alone : bool
-        Whether the other threads of the process only help with this work, so that their time is added to the cost. If
-        not, their time is left out.
+        True if the other threads of the process only help with this work: the cost includes their time. If False, the
+        cost does not include it.
     """
     end = moment()
     own = end.thread - begin.thread

@@ -691,7 +691,7 @@ _BATCHES_OF_A_WORKER, _FEWEST_BATCHES = 2, 8  # of a trial that is shorter than 
 def fewer_workers(
     info: LoaderInfo, workers: int, batches: int, *, sample: float, seconds: float, step: float = 0.0
 ) -> float:
-    """Return how many times as fast a pass of `batches` batches is with fewer workers.
+    """Return the speed-up of a pass of `batches` batches if the loader has only `workers` workers.
 
     Passes with the two numbers of workers alternate while time allows. They read the same batches, and include the
     start of the workers. Batches are made smaller if whole batches would take too long.

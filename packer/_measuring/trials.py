@@ -411,10 +411,11 @@ class TrialConversion:
 
 
 def _stored(pack: Path) -> tuple[Floats, int]:
-    """Return the bytes of each sample in a pack: its data, its fields' blobs, and the padding up to the next sample.
+    """Return the size of each sample in a pack, and the size of all samples without padding, in bytes.
 
-    The padding is the unused rest of a page, or a record's header. The second returned value is the size of all samples
-    without padding.
+    The size of a sample includes its data, its fields' blobs, and the padding up to the next sample.
+
+    The padding is the unused rest of a page, or a record's header.
     """
     with open_pack(pack) as reader:
         sizes = reader.table.size.astype(np.float64)

@@ -172,7 +172,7 @@ class Catalog:
 
     @functools.cached_property
     def class_counts(self) -> list[int]:
-        """The number of samples of each class; empty if labels are numbers without classes."""
+        """The number of samples of each class; empty if the packs have no classes."""
         if self.label_type != "class":
             return []
         labels = self.labels

@@ -243,7 +243,10 @@ def _ranked(counts: dict[str, int]) -> list[tuple[str, int]]:
 
 
 def _columns(catalog: Catalog, name: str) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.bool_], Field | None]]:
-    """Yield, for each pack: values of a numeric field, a mask of existing values, the field (None without values)."""
+    """Yield, for each pack, the values of a numeric field, a mask of the rows that have a value, and the field.
+
+    If a pack lacks the field, or stores its values as blobs, no row has a value, and None takes the place of the field.
+    """
     for reader in catalog.readers:
         field = reader.fields.get(name)
         if field is None or field.is_blob:
@@ -302,7 +305,7 @@ def _named(catalog: Catalog, text: str, mask: npt.NDArray[np.bool_] | None) -> t
 
 
 def _rows_with(names: Names, needle: bytes) -> Iterator[Ints]:
-    """Yield, block by block, the rows whose names in lower case contain some bytes."""
+    """Yield, block by block, the rows whose names in lower case contain `needle`."""
     for start in range(0, len(names), _BLOCK):
         part = names.between(start, start + _BLOCK)
         text, ends = part.blob.tobytes().lower(), part.ends

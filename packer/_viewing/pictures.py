@@ -317,9 +317,12 @@ class _Objects(NamedTuple):
 
 
 def _objects(fields: Mapping[str, Field], values: Mapping[str, Any]) -> dict[int, _Objects]:
-    """Return the classes of a sample's objects: for each number of objects, the first field with so many class ids.
+    """Return the classes of a sample's objects, by the number of objects.
 
-    A field of shapes has no classes of its own, so it takes those of a field with one id for each of its shapes.
+    For each number of objects, the classes come from the first field that has this number of class ids.
+
+    A field of shapes, such as boxes, has no classes of its own. So it gets the classes of a field with one id for each
+    shape.
     """
     found: dict[int, _Objects] = {}
     for field in fields.values():
@@ -357,7 +360,7 @@ def _near(coordinates: npt.NDArray[Any]) -> Any:
 
 
 def _segmented(value: list[Any], shape: tuple[int, int]) -> dict[str, Any]:
-    """Return the polygons of objects, ``picture`` if there are run lengths, and the first problem if there is one."""
+    """Return ``polygons``; ``picture`` if there are run lengths; ``error``, the first problem, if there is one."""
     problems = [_problem(one, shape) for one in value]
     polygons = [
         [points for points in one if points] if isinstance(one, list) and not problem else []

@@ -194,9 +194,9 @@ class RandomErasing(Augmentation):
     """Fill a random rectangle of the image with one colour: torchvision's RandomErasing, on uint8 pixels.
 
     An area is drawn uniformly from `scale`, as a share of the image's area, and an aspect ratio log-uniformly from
-    `ratio`. The first of up to ten such rectangles that fits into the image is placed at random. If none fits, nothing
-    is erased. Recipes that erase after normalizing fill the rectangle with the mean colour of the data set. For
-    ImageNet, this is ``value=(124, 116, 104)``.
+    `ratio`. Up to ten rectangles are drawn in this way; the first one that fits into the image is placed at random. If
+    none fits, nothing is erased. Recipes that erase after normalizing fill the rectangle with the mean colour of the
+    data set. For ImageNet, this is ``value=(124, 116, 104)``.
 
     Parameters
     ----------

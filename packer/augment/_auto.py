@@ -280,7 +280,10 @@ class _Automatic(Augmentation):
     def _do(  # noqa: PLR0917
         self, operations: Operations, which: Ints, steps: Ints, negative: Floats, bins: int, sizes: Pairs
     ) -> None:
-        """Fill N records: `which` are indices into `ALL`, `steps` are on a scale of `bins` steps, signs are random."""
+        """Fill N records: `which` are indices into `ALL`, and `steps` are on a scale of `bins` steps.
+
+        `negative` are random numbers from 0 to 1: below 0.5, the sign of the strength is negative.
+        """
         if len(sizes) and bins <= _MOST_BINS and (sizes == sizes[0]).all():
             table = _table(self, bins, *sizes[0].tolist())
             operations[:] = table[(which * bins + steps) * 2 + (negative < 0.5)]

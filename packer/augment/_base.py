@@ -237,7 +237,7 @@ class ChoiceOfAugmentations(Augmentation):
 
 
 def chain_of(augment: Any) -> Augmentation:
-    """Return one augmentation for a user's argument, an augmentation or a list; TypeError for other objects."""
+    """Convert an augmentation, or a list of augmentations, to one augmentation; TypeError for other objects."""
     return augment if isinstance(augment, Augmentation) else Chain(_rules("augment", augment))
 
 

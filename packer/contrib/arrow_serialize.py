@@ -1,9 +1,10 @@
 """LMDB files whose values ``pyarrow.serialize`` wrote. They are parsed here, because pyarrow has removed that function.
 
-The first 16 bytes of a value are the numbers of tensors and buffers at its end. Two messages in Arrow's IPC format
-follow: a schema, and a batch of one row with one column. The column is a dense union of numbers, texts, bytes, and
-lists of such unions. https://arrow.apache.org/docs/format/Columnar.html and its .fbs files specify messages and unions.
-Before pyarrow 0.15, no 0xFFFFFFFF preceded the length of a message, and a union had a bitmap of nulls.
+The first 16 bytes of a value are the number of tensors and the number of buffers that the value has at its end. Two
+messages in Arrow's IPC format follow: a schema, and a batch of one row with one column. The column is a dense union of
+numbers, texts, bytes, and lists of such unions. https://arrow.apache.org/docs/format/Columnar.html and its .fbs files
+specify messages and unions. Before pyarrow 0.15, no 0xFFFFFFFF preceded the length of a message, and a union had a
+bitmap of nulls.
 """
 
 from __future__ import annotations
@@ -205,7 +206,10 @@ class _Record:
         return self._element(child, index)
 
     def _list(self, of: _Type, at: int) -> list[Any] | dict[str, Any]:
-        """Return a list, also for a tuple or a set; or a dict, which is stored as a list of keys and values."""
+        """Return a stored list, tuple or set as a list, or a stored dict as a dict.
+
+        A dict is stored as a list of keys and values.
+        """
         first, end = self._number(of, 1, "<i", at), self._number(of, 1, "<i", at + 1)
         inner = of.children[0]
         if inner.kind != _STRUCT:

@@ -1,9 +1,10 @@
 """Caffe's LMDB (tools/convert_imageset.cpp) with a Datum in each value, and the LMDB of its fork SSD, with boxes.
 
 The values are messages of src/caffe/proto/caffe.proto. packer parses these messages without reading the images. Caffe's
-is ``Datum { 1 channels, 2 height, 3 width, 4 data, 5 label, 6 float_data, 7 encoded }``. SSD's is ``AnnotatedDatum { 1
-datum, 2 type, 3 annotation_group { 1 group_label, 2 annotation { 1 instance_id, 2 bbox } } }``, where a bbox is ``{ 1
-xmin, 2 ymin, 3 xmax, 4 ymax, 5 label, 6 difficult, 7 score, 8 size }``, with positions as fractions of the image.
+message is ``Datum { 1 channels, 2 height, 3 width, 4 data, 5 label, 6 float_data, 7 encoded }``. SSD's message is
+``AnnotatedDatum { 1 datum, 2 type, 3 annotation_group { 1 group_label, 2 annotation { 1 instance_id, 2 bbox } } }``,
+where a bbox is ``{ 1 xmin, 2 ymin, 3 xmax, 4 ymax, 5 label, 6 difficult, 7 score, 8 size }``, with positions as
+fractions of the image.
 
 The container reads keys such as ``00000012_folder/name.jpg``. An image is an encoded file, or raw pixels: plane after
 plane, blue first. If a Datum has no label, the label is 0, as in Caffe.
@@ -128,7 +129,10 @@ class Datum:
 
 
 def is_annotated(first: bytes) -> bool:
-    """Tell by its first byte whether a message is SSD's: SSD's begin with the datum, Caffe's with the channels."""
+    """Tell by its first byte whether a message is SSD's.
+
+    SSD's messages begin with the datum, Caffe's messages with the channels.
+    """
     return first[:1] == b"\x0a"
 
 

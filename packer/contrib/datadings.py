@@ -38,7 +38,9 @@ _PLAIN = {0xC0: None, 0xC2: False, 0xC3: True}
 
 
 class Span(NamedTuple):
-    """The location of a string or bytes, with their size; or of an array or a map, with the number of its values.
+    """The location and the size of a value.
+
+    The size of a string or of bytes is in bytes; the size of an array or a map is the number of its values.
 
     Attributes
     ----------
@@ -68,7 +70,8 @@ class RepeatedKeyError(ValueError):
 def read_map(file: ContainerFile, at: int) -> tuple[dict[str, Any], int]:
     """Read the map at offset `at`; return its values by key, and the offset at which the map ends.
 
-    Strings and bytes are returned as Spans. Arrays and maps inside are Spans of the kind ``"array"``, for `unpacked`.
+    Strings and bytes are returned as Spans. Arrays and maps are also returned as Spans, of the kind ``"array"``;
+    `unpacked` reads the value at the Span's offset.
 
     Raises
     ------

@@ -211,7 +211,8 @@ class N5Array:
     name : str
     path : Path
     shape, blocks, grid : tuple of int
-        Along each axis, in NumPy's order: elements of the array, elements of a block, and blocks of the array.
+        Along each axis, in NumPy's order: the number of the array's elements, of a block's elements, and of the array's
+        blocks.
     dtype : dtype
         The big-endian dtype of the stored elements.
     compression : {"raw", "gzip", "zlib"}
@@ -337,7 +338,10 @@ class N5Array:
 
     @property
     def ragged(self) -> bool:
-        """Whether each block has one element of one byte; in mode 1, such blocks have any number of bytes instead."""
+        """Whether blocks have one element of one byte, according to the attributes.
+
+        In mode 1, such blocks can have any number of bytes instead.
+        """
         return self.blocks == (1,) and self.dtype.itemsize == 1
 
     def _expanded(self, block: Block) -> bytes:

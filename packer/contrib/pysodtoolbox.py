@@ -88,7 +88,7 @@ def _listed_beside(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
 
 
 def _shapes_of(path: Path) -> list[tuple[bytes, tuple[int, int, int]]]:
-    """Return the keys in a file's ``meta_info.pkl``, each with its channels, height and width; or ValueError."""
+    """Return the keys in ``meta_info.pkl``, each with channels, height and width; ValueError if it is invalid."""
     with PackFile(path.with_name(_SIDECAR)) as file:
         info = unpickled(file, 0, file.size, min(_MOST_OPCODES, file.size))
         keys, shapes = (_texts(info, name) for name in ("keys", "resolution"))

@@ -304,9 +304,9 @@ class RandomResizedCrop(Crop):
     """A random part of the image, resized: torchvision's RandomResizedCrop.
 
     An area is drawn uniformly from `scale`, as a share of the image's area, and an aspect ratio log-uniformly from
-    `ratio`. The first of up to ten such rectangles that fits into the image is placed at random. If none fits, the
-    largest centred rectangle with an allowed ratio is used (``RandomResizedCrop.get_params`` in torchvision's
-    transforms/transforms.py).
+    `ratio`. Up to ten rectangles are drawn in this way; the first one that fits into the image is placed at random. If
+    none fits, the largest centred rectangle with an allowed ratio is used (``RandomResizedCrop.get_params`` in
+    torchvision's transforms/transforms.py).
 
     Parameters
     ----------
@@ -456,8 +456,8 @@ class RandomCrop(Crop):
     size : int or (int, int)
         Height and width of the result, in pixels.
     padding : int or sequence of 1, 2 or 4 int, optional
-        The number of pixels by which the image is padded first: one number for all sides; two, for left and right and
-        for top and bottom; or four, for left, top, right and bottom.
+        The number of pixels by which the image is padded first. One number is for all sides. Of two numbers, the first
+        is for left and right, the second for top and bottom. Four numbers are for left, top, right and bottom.
     pad_if_needed : bool
         Whether to pad an image that is smaller than `size`. If n pixels are missing, n pixels are added on each of the
         two sides. By default, a smaller image raises ImageError when its crop is chosen.
@@ -506,8 +506,8 @@ class Pad(Crop):
     Parameters
     ----------
     padding : int or sequence of 1, 2 or 4 int
-        The width of the border in pixels: one number for all sides; two, for left and right and for top and bottom; or
-        four, for left, top, right and bottom.
+        The width of the border in pixels. One number is for all sides. Of two numbers, the first is for left and right,
+        the second for top and bottom. Four numbers are for left, top, right and bottom.
     fill : int or three int
         The colour of constant padding, 0 to 255: one level for all channels, or red, green and blue.
     padding_mode : {"constant", "edge", "reflect", "symmetric"}

@@ -186,12 +186,19 @@ def _random_resized_crop_of_v2(op: Any) -> Crop | None:
 
 
 def _by_v1(read: Callable[[Any], Crop]) -> Callable[[Any, bool], Crop | None]:
-    """Return a converter for v1 transforms of PIL images; v1 resizes tensors as floats, so their pixels may differ."""
+    """Return a converter for v1 transforms of PIL images.
+
+    For transforms of tensors, the converter returns None: v1 resizes tensors as floats, so packer's pixels might
+    differ.
+    """
     return lambda op, by_tensor: None if by_tensor else read(op)
 
 
 def _by_v2(read: Callable[[Any], Crop | None]) -> Callable[[Any, bool], Crop | None]:
-    """Return a converter for v2 transforms. For tensors it requires antialias=True, which packer always implies."""
+    """Return a converter for v2 transforms.
+
+    For transforms of tensors without antialias=True, the converter returns None, because packer always anti-aliases.
+    """
     return lambda op, by_tensor: None if by_tensor and op.antialias is not True else read(op)
 
 
@@ -223,7 +230,10 @@ def _random_crop_of_v2(op: Any, by_tensor: bool) -> Crop | None:
 
 
 def _fills(op: Any, by_tensor: bool) -> bool:
-    """Tell whether torchvision accepts the fill: for tensors one number, or in v2 a colour for constant padding."""
+    """Tell whether torchvision accepts the fill of a transform.
+
+    For tensors, torchvision accepts one number; v2 also accepts a colour if the padding is constant.
+    """
     of_v2 = ".v2." in type(op).__module__
     return not by_tensor or not isinstance(op.fill, Sequence) or (of_v2 and op.padding_mode == "constant")
 
@@ -422,9 +432,10 @@ def split_by(transform: Callable[[Any], Any], by_tensor: bool) -> Split:
 
 
 def pointwise(rest: Callable[[Any], Any] | None) -> tuple[list[Any], Callable[[Any], Any] | None]:
-    """Return the steps at the beginning of a transform that convert each pixel alone, and the rest (None if empty).
+    """Divide a transform into pixel-wise steps at its beginning and the rest, which is None if no step is left.
 
-    Such steps convert images to tensors, convert them to float32 numbers from 0 to 1, or normalize; see `is_pointwise`.
+    Pixel-wise steps convert images to tensors, convert them to float32 numbers from 0 to 1, or normalize; see
+    `is_pointwise`.
     """
     steps = [] if rest is None else leaves(rest)
     conversions = list(itertools.takewhile(is_pointwise, steps))

@@ -26,7 +26,7 @@ def sides(name: str, size: object, order: str = "(height, width)") -> tuple[int,
 
 
 def side_or_pair(name: str, size: object, order: str = "(height, width)") -> int | tuple[int, int]:
-    """Check that an image can have a size, an integer or a pair, and return the size."""
+    """Check the size of an image, one integer or a pair of integers, and return it."""
     is_sequence = isinstance(size, Sequence) and not isinstance(size, str)
     values = [_integer(side) for side in (size if is_sequence else [size])]  # type: ignore[attr-defined]
     if len(values) not in (1, 2) or None in values:
@@ -201,6 +201,9 @@ def stored_colour(fill: Any, name: str = "fill") -> int | tuple[int, int, int] |
 
 
 def named(value: object) -> str:
-    """Return the repr of a user's value; with its package, if classes of that package have names like packer's."""
+    """Return the repr of a user's value, preceded by "torchvision's" or "timm's" if its class is theirs.
+
+    These packages have classes with the same names as packer's.
+    """
     package = type(value).__module__.partition(".")[0]
     return f"{package}'s {' '.join(repr(value).split())}" if package in {"torchvision", "timm"} else repr(value)

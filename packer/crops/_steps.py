@@ -95,7 +95,7 @@ class Record:
     padding : Padding or None
         The padding that some of the results may have.
     hides : bool
-        Whether pixels may have been cut away that would reappear if the window became larger.
+        Whether pixels may have been cut away that a larger window would show again.
     """
 
     least: tuple[int, int] = (1, 1)
@@ -111,7 +111,7 @@ class Record:
         return replace(self, least=least, resized=True)
 
     def after_cut(self, size: tuple[int, int]) -> Record:
-        """Return what is known about the records after a cut to `size` that is inside of every result."""
+        """Return what is known about the records after a rectangle of `size`, inside every result, is cut out."""
         return replace(self, least=size, hides=self.hides or self.resized or self.padding is not None)
 
     def after_padding(self, padding: Padding, least: tuple[int, int]) -> Record:
@@ -151,17 +151,17 @@ class Step(abc.ABC):
         return None
 
     def sizes(self, sizes: Pairs) -> Pairs:
-        """Return the (N, 2) sizes of the results for the sizes before the step.
+        """Return the (N, 2) sizes that N images of the given (N, 2) sizes have after the step.
 
         Raises
         ------
         ImageError
-            If an image cannot have a result; the error's `index` is the position of the image.
+            If the step cannot be applied to an image; the error's `index` is the position of the image.
         """
         return np.full_like(sizes, self.fixed)
 
     def size_of(self, size: tuple[int, int]) -> tuple[int, int]:
-        """Return the size of the result for one image whose size before the step is `size`."""
+        """Return the size that an image of the given size has after the step."""
         height, width = self.sizes(np.array([size]))[0].tolist()
         return height, width
 
@@ -351,8 +351,9 @@ class RandomCutOfV1(RandomCut):
 class Padded(Step):
     """torchvision's Pad, ``pad_image`` in transforms/v2/functional/_geometry.py, with `margins`.
 
-    If a side is then still shorter than in `needed`, (height, width), both of its ends are padded by the difference.
-    ``RandomCrop.make_params`` in transforms/v2/_geometry.py does the same with pad_if_needed.
+    `needed` is the minimum (height, width) of the result. If the padded image is still n pixels too low or too narrow,
+    n more pixels are added on each of the two sides, as ``RandomCrop.make_params`` in transforms/v2/_geometry.py does
+    with pad_if_needed.
     """
 
     margins: tuple[int, int, int, int]
@@ -438,9 +439,9 @@ class RandomResizedCut(Step):
     """torchvision's rule: ``RandomResizedCrop.get_params`` in transforms/transforms.py, ``make_params`` in v2.
 
     An area is drawn uniformly from `scale`, as a share of the image's area, and an aspect ratio log-uniformly from
-    `ratio`. The first of up to ten such rectangles that fits into the image is placed at random. If none fits, the
-    largest centred rectangle with an allowed ratio is used. The chosen numbers are top, left, height, width, and the
-    index of the interpolation.
+    `ratio`. Up to ten rectangles are drawn in this way; the first one that fits into the image is placed at random. If
+    none fits, the largest centred rectangle with an allowed ratio is used. The chosen numbers are top, left, height,
+    width, and the index of the interpolation.
     """
 
     size: tuple[int, int]
@@ -557,7 +558,7 @@ def whole(sizes: Pairs) -> Crops:
 
 
 def cropped(crops: Crops, corner: Pairs, size: Pairs | tuple[int, int]) -> None:
-    """Cut rectangles out of the results; a rectangle may extend beyond its result.
+    """Cut a rectangle out of the result of each crop; the rectangle may extend beyond the result.
 
     If a crop is not resized and its window lies inside its rectangle, the window becomes the rectangle.
     """
@@ -576,19 +577,22 @@ def cropped(crops: Crops, corner: Pairs, size: Pairs | tuple[int, int]) -> None:
 
 
 def resized(crops: Crops, sizes: Pairs | tuple[int, int], interpolation: Ints | str) -> None:
-    """Resize results that have not been resized yet; `interpolation` is a name, or indices into `INTERPOLATIONS`."""
+    """Resize the results of crops that do not resize yet.
+
+    `interpolation` is a name, or indices into `INTERPOLATIONS`.
+    """
     columns = _columns(crops)
     columns.scaled[:] = columns.out[:] = sizes
     crops["interpolation"] = INTERPOLATIONS.index(interpolation) if isinstance(interpolation, str) else interpolation
 
 
 def mirrored(crops: Crops, where: npt.NDArray[np.bool_]) -> None:
-    """Mirror the results for which `where` is true, left to right."""
+    """Mirror the results of the crops for which `where` is true, left to right."""
     crops["flip"] ^= where
 
 
 def padded(crops: Crops, before: Pairs, after: Pairs, padding: Padding) -> None:
-    """Pad results. No pixels may have been cut away from the results after resizing or padding.
+    """Pad the results of crops. An earlier step must not have cut pixels away after resizing or padding.
 
     The results grow by `before` at the top and on the left, and by `after` at the bottom and on the right.
     """

@@ -95,7 +95,7 @@ class Ahead(NumberSource):
         return made[self._used - 1]
 
     def _all(self, kind: str, low: float = 0, high: float = 0) -> torch.Tensor:
-        """Return the next `count` random numbers in this form."""
+        """Return the next `count` random numbers in the form that `kind` names."""
         if kind == "word":  # 32 bits, computed from two remainders
             one, other = self._remainders(_HALF), self._remainders(_HALF - 1)
             return one + _HALF * ((other - one) % (_HALF - 1))
@@ -104,7 +104,7 @@ class Ahead(NumberSource):
         return torch.exp(numbers) if kind == "power" else numbers
 
     def all(self, kinds: Sequence[tuple[str, float, float]]) -> npt.NDArray[np.float64]:
-        """Return the next `count` numbers in each form, (1 + len(kinds), count); the first row has 32-bit integers."""
+        """Return the next `count` numbers in each form, a (1 + len(kinds), count) array; row 0 has 32-bit integers."""
         made = np.empty((1 + len(kinds), self._count))
         made[0] = self._all("word").numpy()
         for row, kind in zip(made[1:], kinds, strict=True):
@@ -150,7 +150,8 @@ class Ahead(NumberSource):
 def drawing(images: int, most: int = 0) -> Iterator[NumberSource]:
     """Yield a source of numbers for `images` images from torch's default generator, for one thread at a time.
 
-    If numbers are drawn ahead, at least `most` numbers are drawn at a time.
+    `most` is the largest number of random numbers that an image needs. If numbers are drawn ahead, at least this many
+    are drawn at a time.
     """
     with _locks[0]:
         ahead = images >= _FEW and _makes_one_word_a_number()

@@ -500,14 +500,16 @@ def require_same(state: Mapping[str, Any], name: str, value: Any, advice: str) -
 
 
 def require_same_seeds(state: Mapping[str, Any], order_seed: int | None, crop_seed: int | None) -> None:
-    """Raise ValueError if the only seed in a state of packer 0.1.0 differs from the seed of the order or of the crops.
+    """Raise ValueError if the seed in a state of packer 0.1.0 is not the seed of both the order and the crops.
+
+    Such a state has only one seed.
 
     Parameters
     ----------
     state : mapping
         The state.
     order_seed, crop_seed : int or None
-        The seeds of the sampler and of the dataset. None if the state's seed replaces the seed, or if nothing is
+        The seeds of the sampler and of the dataset. None for a seed that the state's seed replaces, and if nothing is
         random.
     """
     seed, _epoch, _start = (number_in(state, name) for name in ("seed", "epoch", "start"))

@@ -29,8 +29,8 @@ def uniforms(seed: int, epoch: int, indices: npt.NDArray[np.int64], randoms: int
     """Return random numbers that depend only on seed, epoch and index.
 
     The generator is counter-based: it applies SplitMix64's output function (Steele, Lea, Flood 2014, "Fast splittable
-    pseudorandom number generators") to a key and a counter. The key is made of seed and epoch, the counter of the index
-    and the position of the random number.
+    pseudorandom number generators") to a key and a counter. The key is computed from seed and epoch; the counter is
+    computed from the index and the position of the random number.
 
     Returns
     -------

@@ -365,7 +365,7 @@ class Interleaving:
         return streams, numbers
 
     def _in_runs(self, places: Ints, begins: Ints) -> tuple[Ints, Ints]:
-        """Return the same as `at`, for ascending positions; each index in `begins` is the beginning of a run."""
+        """Return the same as `at`, for ascending positions that form runs; a run begins at each index in `begins`."""
         ends = np.append(begins[1:], len(places))
         sent = self._sent_before(np.maximum(places[begins] - self._slack, 0))
         counts = self._sent_before(places[ends - 1] + 1 + self._slack) - sent

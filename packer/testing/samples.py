@@ -42,7 +42,7 @@ drawn = settings(
 
 
 def sizes() -> st.SearchStrategy[int]:
-    """Return a strategy for sizes in bytes: tiny ones, icons, LMDB's page size, and the largest value in a page."""
+    """Return a strategy for sizes in bytes: tiny ones, small ones, and those around the limits of LMDB's pages."""
     borders = [1, 2022, 4080, 4096, 4080 + 4096, 4080 + 2 * 4096]
     near = st.builds(lambda border, step: max(1, border + step), st.sampled_from(borders), st.integers(-3, 3))
     return near | st.integers(1, 100) | st.integers(1, 12_000)

@@ -567,7 +567,7 @@ class FilePackConformance(PackConformance):
             assert reader.value(index - 1, "mask") == samples[index - 1].fields[4]
 
     def files_to_read(self, path: Path) -> list[Path]:
-        """Return the files of a pack whose every byte is read when all samples are read."""
+        """Return those files of a pack that are read completely when all samples are read."""
         return files_of(path)
 
     def test_a_file_cut_short(self, path: Path, samples: list[Sample]) -> None:
