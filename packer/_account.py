@@ -206,7 +206,7 @@ class Account:
         return sum(item.count for item in self._items.values() if item.fate == fate)
 
     def losses(self) -> list[AccountItem]:
-        """Return the items that were left out, unlabeled or renumbered, and that no option of the user allows."""
+        """Return the items that are losses: left out, unlabeled or renumbered, unless the user has chosen this."""
         return [item for item in self if item.is_loss]
 
     def require_no_losses(self, source: str) -> None:
@@ -220,7 +220,10 @@ class Account:
             )
 
     def require_labels(self, source: str, count: int) -> None:
-        """Raise SourceError if anything looks like labels; call it if none of the `count` images has a label."""
+        """Raise SourceError if a part of the source looks like labels.
+
+        Call this method if none of the `count` images has a label.
+        """
         if not self.candidates:
             return
         names = ", ".join(
@@ -241,7 +244,10 @@ class Account:
         )
 
     def report(self) -> Iterator[Mapping[str, Any]]:
-        """Yield the entries of a report: one per stored name, and one that counts the unnamed things of an item."""
+        """Yield the entries of a report: one for each stored name.
+
+        If an item has more things than stored names, another entry has the number of the others.
+        """
         for item in self:
             if item.fate == NOT_LOOKED_AT:
                 continue  # `OtherFiles` reports these files
@@ -352,7 +358,7 @@ class BadSamples:
         Raises
         ------
         SourceError
-            If no sample can be used; without `skip`, if any sample cannot be used.
+            If no sample can be used. If `skip` is False, also if any single sample cannot be used.
         """
         values: dict[str, _T] = {}
         for key, name in names.items():

@@ -338,7 +338,7 @@ class Names(Sequence[str]):
 
 
 def _furthest(ends: npt.NDArray[np.int64], size: int) -> int:
-    """Return the largest end that is at most `size`; the last end may be damaged."""
+    """Return the largest end that is at most `size`: the last end may be damaged, and then too large."""
     return int(ends.max(initial=0, where=(ends >= 0) & (ends <= size)))
 
 
@@ -496,7 +496,7 @@ def value_checksum(blob: Buffer, name: bytes) -> int:
 
 
 def field_columns(fields: Sequence[Field], values: Sequence[Stored], name: bytes) -> tuple[int | float, ...]:
-    """Return a sample's values for the table's columns of the fields, in the order of `column_types`."""
+    """Return the values that a sample has in the table's columns of the fields, in the order of `column_types`."""
     row: list[int | float] = []
     for one, stored in zip(fields, values, strict=True):
         if KINDS[one.kind].has_null:

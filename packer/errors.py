@@ -112,10 +112,11 @@ def flag(name: str) -> str:
 
 
 def option(name: str, value: object = None) -> str:
-    """Return a mention of an option, for a message.
+    """Return a text that mentions an option in a message.
 
-    A mention contains both spellings: ``on_error='skip'`` for functions, and ``--on-error skip`` for the command line.
-    One spelling is chosen when the message is shown, so a message can be a constant, or come from another process.
+    The text (a mention) contains both spellings of the option: ``on_error='skip'`` for functions, and ``--on-error
+    skip`` for the command line. One spelling is chosen when the message is shown, so a message can be a constant, or
+    come from another process.
 
     Parameters
     ----------
@@ -127,7 +128,8 @@ def option(name: str, value: object = None) -> str:
     Returns
     -------
     str
-        The mention. `spelled` and `recorded` replace it by one spelling; errors do so themselves when they are shown.
+        The mention. In a message, `spelled` and `recorded` replace it by one spelling; errors do so themselves when
+        they are shown.
     """
     word = flag(name)
     if value is None:
@@ -266,7 +268,8 @@ class ImageError(PackerError):
     name : str
         The sample's name, a path relative to the source; empty until a caller adds the name.
     reason : str
-        The reason, without the sample's name. ``args[0]`` is the same text, with both spellings of options.
+        The reason, without the sample's name. ``args[0]`` is the same text, but with both spellings of each option, for
+        functions and for the command line.
     index : int or None
         The index of the image in the source, if it is known.
     """

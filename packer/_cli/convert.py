@@ -72,7 +72,7 @@ def say(lines: str, *, quiet: bool) -> None:
 
 
 def status_of(manifest: Manifest) -> int:
-    """Return the exit status for a complete pack, which tells whether files were left out."""
+    """Return the exit status for a complete pack: it tells whether files were left out."""
     return EXIT_STATUS["skipped"] if manifest.skipped else EXIT_STATUS["ok"]
 
 

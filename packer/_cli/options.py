@@ -157,7 +157,7 @@ class PanelGroup(click.Group):
 
 
 def did_you_mean(word: str, known: Iterable[str] | None) -> str:
-    """Return the end of a message, which proposes similar words; empty if there are none."""
+    """Return a text that proposes similar words, for the end of a message; empty if there are none."""
     from difflib import get_close_matches
 
     bare = {one.lstrip("-"): one for one in known or ()}  # words are not similar because both begin with dashes

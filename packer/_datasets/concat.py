@@ -420,7 +420,10 @@ class ConcatBatches(TorchDataset):
     def _decode_slice(
         self, indices: Ints, choices: Crops, memory: Memory, numbers: Numbers | None, part: slice
     ) -> list[Values]:
-        """Decode a slice of a batch: each dataset writes its images into `memory`. Return the samples' other values."""
+        """Decode a slice of a batch: each dataset writes its images into `memory`.
+
+        Return the values of the samples that are not in `memory`.
+        """
         found: dict[int, Values] = {}
         crops, pixels_of = choices[part], {name: pixels[part] for name, pixels in memory.items()}
         for share in self.dataset._shares(indices[part]):

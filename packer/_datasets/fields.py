@@ -507,7 +507,7 @@ def coco_target(values: Mapping[str, Any], size: tuple[int, int]) -> dict[str, A
 
 
 def _rows(value: Any, dtype: Any) -> Any:
-    """Return a field's value as a new array, whose memory a tensor may use; a missing value becomes an empty array."""
+    """Return a field's value as a new array, so that a tensor may use its memory; empty if the value is missing."""
     return np.array(() if value is None else value, dtype)
 
 

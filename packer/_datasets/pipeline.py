@@ -439,7 +439,10 @@ def joint(transform: Any, target_transform: Any) -> Any:
 
 
 def followed_by_fields(crops: Crops) -> tuple[Crops | None, Operations | None]:
-    """Return the crops and operations to apply to the fields of N images; two None if `crops` are crops of views."""
+    """Return the crops and operations to apply to the fields of N images.
+
+    If `crops` are crops of views, return (None, None).
+    """
     return (None, None) if crops.ndim == 2 else parted(crops)
 
 
@@ -473,8 +476,8 @@ def _crop_of_all(
 ) -> tuple[Crop | None, Callable[..., Any] | None]:
     """Split a joint transform into its first crop and the rest, if packer's crop changes fields as torchvision's does.
 
-    packer's crops remove boxes that torchvision's crops keep. packer also resizes image fields to other pixels than
-    torchvision's transforms.
+    packer's crops remove boxes that torchvision's crops keep. Resized image fields get other pixels than in
+    torchvision.
     """
     crop, rest = split_by(transforms, True) if output == "tensor" and parts.wrapped else (None, transforms)
     if crop is None:

@@ -89,8 +89,8 @@ class Layout(NamedTuple):
     def with_numbers(self, numbers: Numbers, *, keep_levels: bool) -> Layout:
         """Return this layout for images that are converted to the numbers that the network expects.
 
-        With `keep_levels`, the layout has separate memory for uint8 images and converted images, so that a step can run
-        before the conversion.
+        With `keep_levels`, the layout has separate memory for uint8 images and converted images, so that a step such as
+        a batch transform can run before the conversion.
         """
         become = [part._replace(dtype=numbers.dtype, planes=numbers.planes) for part in self.images]
         if keep_levels:
@@ -420,7 +420,7 @@ class LoaderDataset(abc.ABC):
         return None
 
     def ahead(self, indices: Ints) -> None:
-        """Request the bytes of samples, in this order, without waiting; called if `fetching` is not None."""
+        """Request the bytes of samples, in this order, without waiting; called if `fetching` does not return None."""
 
 
 def _fill_slice(  # noqa: PLR0917

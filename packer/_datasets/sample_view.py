@@ -332,7 +332,7 @@ class ColumnArrays(Mapping[str, npt.NDArray[Any]]):
 
 
 class JoinedColumns(Mapping[str, Column]):
-    """The columns of several packs, one after the other, made when they are needed.
+    """The columns of several packs, concatenated; each column is made when it is needed.
 
     Parameters
     ----------
@@ -524,7 +524,7 @@ def _plain(value: Any) -> Any:
 
 
 def indices_where(condition: str | npt.ArrayLike, columns: Mapping[str, Column], length: int) -> Ints:
-    """Return the indices of the samples, out of `length`, that a condition or a mask selects."""
+    """Return the indices of those of `length` samples that a condition or a mask selects."""
     if isinstance(condition, str):
         return np.flatnonzero(Condition(condition).chosen(columns))
     mask: Any = np.ma.filled(condition, False) if np.ma.isMaskedArray(condition) else np.asarray(condition)

@@ -54,7 +54,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
 
     In a script, only the names of the dataset and the DataLoader change. Arguments, attributes, order and batches are
     the same as torch's. A batch is ``[images, labels]``, with contiguous (N, 3, height, width) images and int64 labels.
-    Threads replace worker processes if
+    Threads replace worker processes if all of these conditions hold:
 
     - the dataset is packer's, or torch's Subset or ConcatDataset of packer's datasets,
     - no transform has to run in Python for single images: packer runs the whole transform (``fuse=True``),

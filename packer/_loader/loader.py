@@ -44,8 +44,8 @@ class Loader(Displayable):
     Parameters
     ----------
     dataset : ImageDataset or ConcatImageDataset
-        The dataset to read; torch's Subset or ConcatDataset of such datasets, as from `torch.utils.data.random_split`;
-        or your own `packer.LoaderDataset`.
+        The dataset to read. It may also be torch's Subset or ConcatDataset of such datasets, as from
+        `torch.utils.data.random_split`, or your own `packer.LoaderDataset`.
     batch_size : int
     shuffle : bool
         Whether to shuffle all samples in every epoch, each time in a new order.

@@ -309,7 +309,7 @@ class Threads(Workers):
         return [SlicedFuture(self._put, decode, split(count, step), then)]
 
     def decode(self, indices: Ints, choices: Choices, memory: Tensors, layout: Layout) -> Sequence[SlicedFuture]:
-        """Begin to decode some samples of a batch into their part of its memory."""
+        """Begin to decode some samples of a batch into `memory`, their part of the batch's memory."""
         step = self.step
         decode = self._decoder(indices, choices, memory, layout, step)
         return [SlicedFuture(self._put, decode, split(len(indices), step))]

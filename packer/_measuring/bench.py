@@ -356,7 +356,7 @@ def _public_path(path: str) -> str:
 
 @contextlib.contextmanager
 def _cache_directory(paths: Iterable[str]) -> Iterator[str]:
-    """Create a temporary directory for fetched samples, in the cache directory that the first URL uses, if any."""
+    """Create a temporary directory for fetched samples: if a path is a URL, in the cache directory of the first URL."""
     base = next((chosen(path).cache_dir for path in paths if is_url(path)), None)
     if base is not None:
         os.makedirs(base, exist_ok=True)

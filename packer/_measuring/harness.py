@@ -375,7 +375,7 @@ class ChildProcess:
             theirs.close()
 
     def wait(self) -> None:
-        """Wait until the object is created; `call` also waits."""
+        """Wait until the object is created. The method `call` waits for this too."""
         if not self._is_ready:
             self.note = self._receive() or ""
             self._is_ready = True

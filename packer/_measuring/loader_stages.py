@@ -720,7 +720,7 @@ def fewer_workers(
 
 
 def _pass(info: LoaderInfo, workers: int, chosen: list[list[int]], batches: float) -> tuple[float, float]:
-    """Return the seconds until the first batch, and the seconds for `batches`, extrapolated from those in `chosen`."""
+    """Return the seconds until the first batch, and the seconds for `batches` batches, extrapolated from `chosen`."""
     arrivals, begin = [], time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of too many workers, and of forks in a process with threads

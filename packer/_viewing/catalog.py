@@ -105,7 +105,7 @@ class Catalog:
 
     @property
     def title(self) -> str:
-        """The last parts of `paths`, the paths that the user opened, with commas between them."""
+        """The last parts of the paths that the user opened, with commas between them."""
         return ", ".join(map(os.path.basename, self.paths))
 
     def require_tables(self) -> None:

@@ -38,7 +38,7 @@ class Coded(NamedTuple):
 
 
 def coded(kind: str, randoms: int, table: Operations | None = None, **numbers: float) -> Coded:
-    """Return one rule with these values in the fields of `RULE`."""
+    """Encode one rule: make a record of `RULE` whose fields have the given values."""
     record = np.zeros(1, RULE)
     record["kind"], record["randoms"] = RULES.index(kind), randoms
     for name, number in numbers.items():

@@ -143,9 +143,10 @@ def _skip(file: ContainerFile, at: int) -> int:
 
 
 def _head(file: ContainerFile, at: int) -> tuple[Any, int]:
-    """Return the value at offset `at`, or a Span with its size, and the offset at which the value ends.
+    """Return the value at offset `at`, and the offset at which the value ends.
 
-    Only the head of an array or a map is read: the returned offset is then that of the first element.
+    Strings, bytes, arrays and maps are returned as Spans. For an array or a map, the returned offset is the offset of
+    the first element.
     """
     data = file.read(at, min(_HEAD, max(1, file.size - at)))
     code = data[0]

@@ -799,7 +799,7 @@ class N5Group:
         return None
 
     def _names_of(self, images: N5Images) -> tuple[N5Array, N5Array] | None:
-        """Return the arrays with the names of encoded images, and their ends; None if there are none."""
+        """Return the array of the images' names, and the array of the names' ends; None if there are no names."""
         names, ends = (self._sibling(images.array, name) for name in ("names", "name_ends"))
         if images.pixels is not None or names is None or ends is None:
             return None

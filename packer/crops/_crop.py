@@ -118,8 +118,8 @@ class Crop(Frozen, abc.ABC):
         -------
         (N,) array of CROP
             One record for each image. It contains the rectangle, in pixels of the image, and the size to which the
-            rectangle is resized. It also contains the window of the resized rectangle that becomes the result, whether
-            the result is mirrored, the interpolation, and the padding.
+            rectangle is resized. It also contains the window (the part of the resized rectangle that becomes the
+            result), whether the result is mirrored, the interpolation, and the padding.
 
         Raises
         ------
@@ -205,7 +205,7 @@ class Crop(Frozen, abc.ABC):
         return crop_steps.choose(self._coded, heights, widths, numbers, chosen=chosen)
 
     def _drawn_in_c(self, heights: Ints, widths: Ints) -> Crops | None:
-        """Return crops that C chooses with torch's default generator; None if C cannot, and then nothing is drawn."""
+        """Return crops that C chooses with torch's default generator. If C cannot, draw nothing and return None."""
         if self._coded is None:
             return None
         if not self.randoms:

@@ -416,7 +416,10 @@ def split(transform: Callable[[Any], Any]) -> Split:
 
 
 def split_by(transform: Callable[[Any], Any], by_tensor: bool) -> Split:
-    """Split a transform like `split`; `by_tensor` tells whether the transform takes tensors or PIL images."""
+    """Split a transform like `split`.
+
+    `by_tensor` is True if the transform takes tensors, and False if it takes PIL images.
+    """
     crops, taken = list[Crop](), list[bool]()
     for step in leaves(transform):
         if name_of(step) in _TO_TENSOR:

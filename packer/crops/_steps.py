@@ -56,7 +56,7 @@ class Padding(NamedTuple):
 
     @property
     def code(self) -> dict[str, float]:
-        """The values of the padding's fields in `STEP`."""
+        """The fields of a `STEP` record that describe this padding, with their values."""
         return {"padding": PADDINGS.index(self.mode), "fill": self.fill}
 
     def __str__(self) -> str:
@@ -180,11 +180,11 @@ class Step(abc.ABC):
 
     @abc.abstractmethod
     def apply(self, crops: Crops, sizes: Pairs, numbers: Ints) -> None:
-        """Apply this step, with the choices in `numbers`, to crops; `sizes` are the sizes of the new results."""
+        """Apply this step, with the choices in `numbers`, to crops; `sizes` are the sizes after the step."""
 
     @property
     def code(self) -> Mapping[str, float] | None:
-        """The values of fields of `STEP` that describe this step to C; None if C does not support the step."""
+        """The fields of a `STEP` record that describe this step, with their values; None if C does not support it."""
         return None
 
 
