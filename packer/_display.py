@@ -56,7 +56,7 @@ class TextTable(NamedTuple):
     head : sequence of str
         The titles of the columns; empty without titles.
     indent : str
-        Put before each line when rendered as text.
+        The beginning of each line when the table is rendered as text.
     """
 
     rows: Sequence[Sequence[str | Bar]]

@@ -154,7 +154,7 @@ class ContainerDescriptor(PluginDescriptor):
 
     A file may belong to the container if its name has one of the suffixes or matches `names`, or if its first bytes
     match `magic`. A directory may belong to it if the name of an entry has one of the suffixes or matches `names`, or
-    if a subdirectory contains a file in `below`. Then the class is imported, and its method `recognise_file` or
+    if a subdirectory contains a file named in `below`. Then the class is imported, and its method `recognise_file` or
     `recognise_directory` decides.
 
     Attributes
@@ -221,7 +221,7 @@ class Format(PluginDescriptor):
     signs : tuple of str
         Names of files; a directory that contains one of these files has this format.
     files : tuple of str
-        If packs are directories: the names of their files, except those with samples' data.
+        For packs that are directories, the names of their files, except those with samples' data.
     dataset : str
         The name in `packer` with which users should open such packs.
     shards : bool

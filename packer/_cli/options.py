@@ -211,7 +211,7 @@ class Count(click.ParamType):  # type: ignore[type-arg]  # no generic before cli
     ----------
     least, most : int, optional
     hint : str
-        The end of the message that refuses another value.
+        The end of the error message for a value outside the range.
     """
 
     name = "n"

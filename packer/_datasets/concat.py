@@ -56,7 +56,7 @@ class Share(NamedTuple):
     Attributes
     ----------
     number : int
-        The position of the dataset among all datasets.
+        The position of the dataset among the joined datasets.
     positions : (N,) int64 array
         The positions of these samples in the batch.
     indices : (N,) int64 array
@@ -69,7 +69,7 @@ class Share(NamedTuple):
 
 
 class ConcatImageDataset(ItemDataset):
-    """Several datasets, concatenated in order like those of torch's ConcatDataset.
+    """Several datasets, concatenated in order, as in torch's ConcatDataset.
 
     ``open_dataset([a, b])`` opens packs as a `ConcatImageDataset`. It works wherever an `ImageDataset` works: in a
     `Loader`, in torch's DataLoader, by index, in slices and in selections. Settings such as `transform` and `crop` are
@@ -168,7 +168,7 @@ class ConcatImageDataset(ItemDataset):
         return selection
 
     def where(self, condition: str | npt.ArrayLike) -> ConcatImageDataset:
-        """Return a dataset of the samples that meet a condition, in their current order; see `ImageDataset.where`.
+        """Return a dataset of the samples that meet a condition; see `ImageDataset.where`.
 
         Also raises OptionError if a pack lacks a column that the condition names, or if the column's type differs
         between packs.
@@ -271,7 +271,7 @@ class ConcatImageDataset(ItemDataset):
 
     @property
     def output(self) -> str:
-        """The form of an image: the value of `output`."""
+        """The form that images have in items; see `ImageDataset`."""
         return self.datasets[0].output
 
     def _item_settings(self) -> ItemSettings:

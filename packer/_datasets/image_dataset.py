@@ -123,9 +123,9 @@ class ImageDataset(ItemDataset):
         Makes each item a pair: the image, and a target in the form that torchvision's detectors expect. The target is
         made from the fields that ``packer convert --coco`` stores.
     output : {"tensor", "numpy", "pil", "bytes"}, optional
-        The form that images have in items and as the input of transforms; ``numpy`` and ``bytes`` apply to fields too.
-        By default, images are PIL images if there is a transform, as in ImageFolder. They are tensors if there is no
-        transform, or if the transform is a torchvision transform that accepts only tensors.
+        The form that images have in items, and in which transforms receive them; ``numpy`` and ``bytes`` apply to
+        fields too. By default, images are PIL images if there is a transform, as in ImageFolder. They are tensors if
+        there is no transform, or if the transform is a torchvision transform that accepts only tensors.
 
         * ``tensor``: (3, height, width) uint8 `torch.Tensor`, RGB, 0 to 255; its memory is laid out channels last.
         * ``numpy``: (height, width, 3) uint8 array, RGB, writable.
@@ -150,8 +150,9 @@ class ImageDataset(ItemDataset):
         Resized pixels equal torchvision's result on tensors; they rarely differ by more than one level from
         torchvision's result on PIL images. ``repr(dataset)`` shows which steps packer runs.
     seed : int, optional
-        Makes random crops and augmentations depend only on seed, epoch (`set_epoch`) and sample, in any process and for
-        any number of reads. Without a seed, they are drawn anew from torch's generator each time an image is read.
+        Makes random crops and augmentations depend only on seed, epoch (`set_epoch`) and sample: they are the same in
+        every process, however often an image is read. Without a seed, they are drawn anew from torch's generator each
+        time an image is read.
     check : {"always", "never"}
         Whether every read checks the sample's checksum. With ``"never"``, cropping a sample stored as ``raw`` pixels
         reads only the rows of pixels that the crop needs.
@@ -371,7 +372,7 @@ class ImageDataset(ItemDataset):
         return selection
 
     def where(self, condition: str | npt.ArrayLike) -> ImageDataset:
-        """Return a dataset of the samples that meet a condition, in their present order; see `select`.
+        """Return a dataset of the samples that meet a condition, in the order of this dataset; see `select`.
 
         Parameters
         ----------
@@ -468,7 +469,7 @@ class ImageDataset(ItemDataset):
 
     @property
     def output(self) -> str:
-        """The form of an image: the argument `output`; by default, the form that the transform accepts."""
+        """The form that images have in items; by default, the form that the transform accepts."""
         return self._items.pipeline.output
 
     @property
@@ -640,7 +641,7 @@ class PackItems(TorchDataset):
     Attributes
     ----------
     view : SampleView
-        The samples; at first all of the pack.
+        The samples; at first all samples of the pack.
     item_settings : ItemSettings
         The settings of items; they may be replaced at any time.
     epochs : Epochs

@@ -277,7 +277,7 @@ class LoaderDataset(abc.ABC):
             The Loader's own transform, to be applied to each image instead of the dataset's.
         seeding : bool
             Whether to seed the generators of torch, Python and NumPy before each item is transformed. Always False if
-            `traits` has no transforms.
+            the result of `traits` has ``transforms=False``.
 
         Raises
         ------

@@ -58,7 +58,7 @@ class ThreadTuner:
 
     @contextlib.contextmanager
     def tuning(self, prefetch: int) -> Iterator[ThreadTuner | None]:
-        """Measure a pass; the context yields None if another pass is being measured.
+        """Measure a pass; the context yields this tuner, or None if another pass is being measured.
 
         Parameters
         ----------

@@ -1,7 +1,7 @@
 """Workers of a Loader that are threads of this process, and the base class of all workers.
 
 A batch is divided into slices, which threads take from one queue. Between two slices a thread runs only a few lines of
-Python: the CPU's caches are then full of pixels, so each line takes several times as long as usual.
+Python, because the CPU's caches are then full of pixels, and each line takes several times as long as usual.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class WorkerSettings(NamedTuple):
     threads : int
         Number of threads in all processes together; 0 if the calling thread makes each batch itself.
     resizable : bool
-        Whether the number of threads may change between two batches. The random numbers of transforms are then not
+        True if the number of threads may change between two batches. Then the random numbers of transforms are not
         reproducible, whatever the number of threads.
     images : int
         The number of images in progress at a time, which are divided into slices.
@@ -228,8 +228,8 @@ class Threads(Workers):
     slots : list of Slot
         Memory for batches. If no free slot is large enough, new memory replaces a free slot.
     alone : bool
-        Whether no other code in this process draws random numbers. With a single thread, the random numbers for the
-        transforms of a sample then depend only on seed, epoch and sample.
+        True if no other code in this process draws random numbers. Then, with a single thread, the random numbers for
+        the transforms of a sample depend only on seed, epoch and sample.
     """
 
     def __init__(self, settings: WorkerSettings, slots: list[Slot], *, alone: bool = False) -> None:

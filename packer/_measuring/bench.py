@@ -411,7 +411,7 @@ class Way(NamedTuple):
     name : str
         The name that is shown.
     way : str
-        The way of reading without the path, such as "Loader".
+        The name of the way of reading, such as "Loader"; it does not contain the path.
     path : str
     process : str
         The name of the child process that measures this way.

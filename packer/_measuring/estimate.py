@@ -264,7 +264,7 @@ class Estimate(Displayable):
     command : str
         The command that makes the pack.
     part_command : str or None
-        The command that makes part K of the pack, one job for each part; None if one job makes the whole pack.
+        The command with which a job makes part K of the pack; None if one job makes the whole pack.
     """
 
     images: int

@@ -211,8 +211,7 @@ def since(begin: Moment, *, alone: bool = True) -> Cost:
     ----------
     begin : Moment
     alone : bool
-        True if the other threads of the process only help with this work: the cost includes their time. If False, the
-        cost does not include it.
+        True if the other threads of the process only help with this work; then the cost includes their time.
     """
     end = moment()
     own = end.thread - begin.thread

@@ -378,12 +378,12 @@ class TrialConversion:
     positions : (n,) int64 array
         The images, as positions in the order of a `Population`.
     stored : (n,) float64 array
-        Bytes of each image in the pack, with the blobs of its fields and the format's padding; 0 for an image that was
-        left out.
+        Size of each image in the pack in bytes, including the blobs of its fields and the format's padding; 0 for an
+        image that was left out.
     data : int
-        Bytes of all images, without the padding.
+        Size of all images in bytes, without the padding.
     structure : int
-        The other bytes of the pack, for its structure, table and manifest.
+        Size of the rest of the pack in bytes: its structure, table and manifest.
     seconds : float
         Seconds that the conversion took.
     fixed : float

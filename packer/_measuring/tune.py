@@ -90,7 +90,7 @@ class Tuning(Displayable):
         The duration of a training step, in milliseconds, within which the next batch must be ready; None if it was not
         passed.
     wait_ms : float
-        The time that such a step waits for its batch, in milliseconds; 0 if the batches keep up.
+        The time that a training step of this duration waits for its batch, in milliseconds; 0 if the batches keep up.
     trials : tuple of Trial
         All measured settings, in the order in which they were first measured.
     notes : tuple of str

@@ -156,7 +156,7 @@ class Finder:
         ----------
         query : Query
         seconds : float
-            For how long further samples are read if the query needs findings or labels of objects.
+            The number of seconds for which further samples are read if the query needs findings or labels of objects.
 
         Raises
         ------

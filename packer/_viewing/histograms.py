@@ -190,7 +190,7 @@ def require_plot(path: str | os.PathLike[str]) -> None:
 
 
 def plot(path: str | os.PathLike[str], title: str, histograms: Sequence[Histogram]) -> None:
-    """Write histograms to a file with the suffix ``.svg``, or ``.png``, which needs matplotlib.
+    """Write histograms to an SVG or PNG file, chosen by the suffix of `path`; PNG needs matplotlib.
 
     Raises
     ------

@@ -193,10 +193,10 @@ _ATTEMPTS = 10
 class RandomErasing(Augmentation):
     """Fill a random rectangle of the image with one colour: torchvision's RandomErasing, on uint8 pixels.
 
-    An area is drawn uniformly from `scale`, as a share of the image's area, and an aspect ratio log-uniformly from
-    `ratio`. Up to ten rectangles are drawn in this way; the first one that fits into the image is placed at random. If
-    none fits, nothing is erased. Recipes that erase after normalizing fill the rectangle with the mean colour of the
-    data set. For ImageNet, this is ``value=(124, 116, 104)``.
+    The area, as a share of the image's area, is drawn uniformly from `scale`; the aspect ratio is drawn log-uniformly
+    from `ratio`. Up to ten rectangles are drawn in this way; the first one that fits into the image is placed at
+    random. If none fits, nothing is erased. Recipes that erase after normalizing fill the rectangle with the mean
+    colour of the data set. For ImageNet, this is ``value=(124, 116, 104)``.
 
     Parameters
     ----------

@@ -308,7 +308,7 @@ def RandomChoice(transforms: Sequence[Mixing], p: Sequence[float] | None = None)
 def RandomChoice(transforms: Sequence[Any], p: Sequence[float] | None = None) -> Augmentation | Mixing:  # noqa: N802
     """Apply one of several rules, chosen for each image or batch: torchvision's RandomChoice.
 
-    A choice of augmentations is an augmentation: three-augment (DeiT III) is
+    A choice of augmentations is an augmentation. For example, the three-augment of DeiT III is
     ``RandomChoice([Grayscale(3), RandomSolarize(128, p=1), GaussianBlur(9)])``. A choice of `MixUp` and `CutMix`,
     ``RandomChoice([MixUp(num_classes=9), CutMix(num_classes=9)])``, is a `Mixing` for the batches of a Loader.
 

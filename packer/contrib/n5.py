@@ -135,7 +135,7 @@ class BlockFiles(Sequence[str]):
     Attributes
     ----------
     folder : str
-        The array's directory below the root, with a slash at its end; or empty.
+        The array's directory below the root, with a slash at its end; empty for the root itself.
     grid : tuple of int
         Number of blocks along each axis.
     indices : (F,) int64 array

@@ -303,10 +303,10 @@ Size = int | Sequence[int]
 class RandomResizedCrop(Crop):
     """A random part of the image, resized: torchvision's RandomResizedCrop.
 
-    An area is drawn uniformly from `scale`, as a share of the image's area, and an aspect ratio log-uniformly from
-    `ratio`. Up to ten rectangles are drawn in this way; the first one that fits into the image is placed at random. If
-    none fits, the largest centred rectangle with an allowed ratio is used (``RandomResizedCrop.get_params`` in
-    torchvision's transforms/transforms.py).
+    The area, as a share of the image's area, is drawn uniformly from `scale`; the aspect ratio is drawn log-uniformly
+    from `ratio`. Up to ten rectangles are drawn in this way; the first one that fits into the image is placed at
+    random. If none fits, the largest centred rectangle with an allowed ratio is used (``RandomResizedCrop.get_params``
+    in torchvision's transforms/transforms.py).
 
     Parameters
     ----------

@@ -397,10 +397,10 @@ def split(transform: Callable[[Any], Any]) -> Split:
     The supported classes of torchvision are Resize, CenterCrop, RandomCrop, RandomResizedCrop, Pad and
     RandomHorizontalFlip, from ``transforms`` and ``transforms.v2``. The supported classes of timm are
     RandomResizedCropAndInterpolation, ResizeKeepRatio and CenterCropOrPad. Subclasses are not supported. Supported
-    transforms can stand alone, or in a ``Compose`` or ``torch.nn.Sequential``, also nested. ToImage and PILToTensor do
-    not change pixels, so supported transforms after them become part of the crop too. The rest begins at the first
-    transform that is of another class, has an unsupported setting, or cannot be combined with the earlier transforms
-    (see `Compose`).
+    transforms can stand alone, or in a ``Compose`` or ``torch.nn.Sequential``, which may be nested. ToImage and
+    PILToTensor do not change pixels, so supported transforms after them become part of the crop too. The rest begins at
+    the first transform that is of another class, has an unsupported setting, or cannot be combined with the earlier
+    transforms (see `Compose`).
 
     Parameters
     ----------

@@ -438,10 +438,10 @@ ATTEMPTS = 10
 class RandomResizedCut(Step):
     """torchvision's rule: ``RandomResizedCrop.get_params`` in transforms/transforms.py, ``make_params`` in v2.
 
-    An area is drawn uniformly from `scale`, as a share of the image's area, and an aspect ratio log-uniformly from
-    `ratio`. Up to ten rectangles are drawn in this way; the first one that fits into the image is placed at random. If
-    none fits, the largest centred rectangle with an allowed ratio is used. The chosen numbers are top, left, height,
-    width, and the index of the interpolation.
+    The area, as a share of the image's area, is drawn uniformly from `scale`; the aspect ratio is drawn log-uniformly
+    from `ratio`. Up to ten rectangles are drawn in this way; the first one that fits into the image is placed at
+    random. If none fits, the largest centred rectangle with an allowed ratio is used. The chosen numbers are top, left,
+    height, width, and the index of the interpolation.
     """
 
     size: tuple[int, int]

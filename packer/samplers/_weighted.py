@@ -233,8 +233,7 @@ class MixSampler(_Grouped):
         datasets : sequence
             Several adjacent datasets can be the parts of one dataset of `weights`.
         whole : bool
-            Whether all samples of the datasets are used, so that the first index of each dataset follows from the
-            lengths.
+            True if all samples of the datasets are used; then the first index of each dataset follows from the lengths.
         """
         mine, theirs = [id(dataset) for dataset in self._datasets], [id(dataset) for dataset in datasets]
         if mine != theirs and sorted(mine) == sorted(theirs):
