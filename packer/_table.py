@@ -599,7 +599,8 @@ class Table:
     label : (N,) int64 or float64
         Class ids, with -1 for unlabeled images; in a pack without classes, any numbers.
     offset, size : (N,) int64
-        Offset of each sample's data, from an origin that the format defines, and number of bytes of the data.
+        The offset of each sample's data, counted from an origin that the format defines, and the number of bytes of
+        these data.
     height, width : (N,) int32
         Size of each decoded image in pixels.
     crc32c : (N,) uint32

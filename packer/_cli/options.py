@@ -166,7 +166,7 @@ def did_you_mean(word: str, known: Iterable[str] | None) -> str:
 
 
 class UserPath(click.Path):
-    """A path. ``~`` is the user's home: shells do not expand it in ``--report=~/FILE``.
+    """A path. ``~`` becomes the user's home directory, because shells do not expand it in ``--report=~/FILE``.
 
     The rest of packer checks whether the path can be read or written. An empty path, which would mean the current
     directory, is refused.

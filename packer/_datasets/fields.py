@@ -321,7 +321,7 @@ def _modes(known: Mapping[str, Field], mode: str | Mapping[str, str]) -> dict[st
 
 
 def _filling(known: Mapping[str, Field], name: str, value: Any) -> Any:
-    """Return the fill value of a field in the form of its decoded values; for a mask, a number."""
+    """Return a field's fill value in the same form as the field's decoded values; for a mask, return a number."""
     field = known.get(name)
     if field is None:
         raise OptionError(f"fill: the pack has no field {name!r}")

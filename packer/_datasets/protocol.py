@@ -154,7 +154,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(found: Layout | tuple[int, int] | None) -> Layout | None:
-    """Convert the result of a dataset's `layout`, a Layout or the images' height and width, to a Layout."""
+    """Return a Layout for the result of a dataset's `layout`, which is a Layout or the images' height and width."""
     if found is None or isinstance(found, Layout):
         return found
     height, width = map(operator.index, found)

@@ -337,7 +337,7 @@ class JoinedColumns(Mapping[str, Column]):
     Parameters
     ----------
     parts : sequence of (str, mapping of str to Column)
-        For each pack, its name in messages and its columns.
+        For each pack, the name of the pack in messages, and the pack's columns.
     chosen : (N,) int64 array, optional
         The indices of the selected samples among the samples of all packs; by default all.
 

@@ -386,7 +386,10 @@ def _has_other_images(parts: Parts | None) -> bool:
 
 
 def mixtures_of(mix: Mixing, seed: int, epoch: int, firsts: Ints, size: tuple[int, int]) -> list[Mixture]:
-    """Return a mixture for each batch of images of one size, from seed, epoch and the batch's first index."""
+    """Return a mixture for each batch, drawn from seed, epoch and the batch's first index.
+
+    `size` is the size of all images.
+    """
     return [mix.choose(*size, row) for row in uniforms(seed + _OF_MIXTURES, epoch, firsts, mix.randoms)]
 
 

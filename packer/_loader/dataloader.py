@@ -180,7 +180,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
 
     @property
     def _order(self) -> OrderSampler | None:
-        """packer's sampler, if each batch consists of the next samples that this sampler returns; otherwise None."""
+        """packer's sampler, if the batches consist of its samples in their order; otherwise None."""
         batches = self.batch_sampler
         sampler = self.sampler if batches is None else getattr(batches, "sampler", None)
         if (batches is not None and type(batches) is not BatchSampler) or not isinstance(sampler, OrderSampler):

@@ -1,10 +1,10 @@
 """Measures the time of each stage of loading: reading, decoding, transforms, collation, the copy to the device.
 
-`inspect_loader` finds a loader's dataset, how it makes items and batches, and the number of workers. `measure_stages`
-makes a limited number of items on one thread. The indices of the items are random, because files that the pass has just
-read would come from memory. The time of a call is the CPU time plus the waiting time of its thread. So the loader's
-other workers and other programs do not count. `fewer_workers` runs the same DataLoader with fewer workers.
-`measure_packed` converts some of the samples, in memory if possible, and reads them from the pack.
+`inspect_loader` finds out which dataset a loader reads, how the loader makes items and batches, and how many workers it
+has. `measure_stages` makes a limited number of items on one thread. The indices of the items are random, because files
+that the pass has just read would come from memory. The time of a call is the CPU time plus the waiting time of its
+thread. So the loader's other workers and other programs do not count. `fewer_workers` runs the same DataLoader with
+fewer workers. `measure_packed` converts some of the samples, in memory if possible, and reads them from the pack.
 
 Measuring must not change the training, so it uses copies of datasets, transforms and collate functions
 (`isolated_copy`).

@@ -130,8 +130,8 @@ class Timings:
     def waiting(self) -> tuple[float, float]:
         """Return the share of the time for which the loop waits, without the first batches, and its standard error.
 
-        The standard error is that of a ratio that is estimated from blocks of consecutive steps. A block consists of
-        whole bursts. The error is 1 if there are too few blocks.
+        The standard error is computed for a ratio estimate, from blocks of consecutive steps. A block consists of whole
+        bursts. The error is 1 if there are too few blocks.
         """
         pairs = list(zip(self.waits, self.works, strict=False))[self._counted]
         if not pairs:

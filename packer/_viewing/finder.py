@@ -61,7 +61,7 @@ class Query:
     finding : str
         A finding on the stored image, or `DAMAGED`; empty for all images.
     categories : tuple of (str, str)
-        Names of fields in `Catalog.categories`, each with the name of a class in this field.
+        Pairs of a field's name, from `Catalog.categories`, and the name of a class of this field.
     order : str
         One of `ORDERS`.
     """

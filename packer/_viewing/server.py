@@ -62,7 +62,7 @@ def is_own(client: tuple[str, int], server: tuple[str, int]) -> bool:
     Returns
     -------
     bool
-        True if it does; also True if the system has no tables of connections.
+        True if the connection comes from this user, or if the system has no tables of connections.
     """
     ends = _spelled(*client), _spelled(*server)
     tables = [table for table in _TABLES if os.access(table, os.R_OK)]

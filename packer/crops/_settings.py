@@ -201,7 +201,7 @@ def stored_colour(fill: Any, name: str = "fill") -> int | tuple[int, int, int] |
 
 
 def named(value: object) -> str:
-    """Return the repr of a user's value, preceded by "torchvision's" or "timm's" if its class is theirs.
+    """Return the repr of a user's value; for a class of torchvision or timm, preceded by the package's name.
 
     These packages have classes with the same names as packer's.
     """

@@ -521,7 +521,10 @@ class RandomResizedCut(Step):
         return tuple(self._centred(np.array([[height, width]]))[0].tolist())
 
     def _centred(self, sizes: Pairs) -> Ints:
-        """Return the largest centred rectangles with an allowed ratio: top, left, height, width, at least one pixel."""
+        """Return the largest centred rectangles with an allowed ratio.
+
+        A rectangle is (top, left, height, width); height and width are at least one pixel.
+        """
         narrowest, widest = self.ratio
         heights, widths = sizes.T
         ratios = widths / heights

@@ -509,7 +509,7 @@ def require_same_seeds(state: Mapping[str, Any], order_seed: int | None, crop_se
     state : mapping
         The state.
     order_seed, crop_seed : int or None
-        The seeds of the sampler and of the dataset. None for a seed that the state's seed replaces, and if nothing is
+        The seeds of the sampler and of the dataset. A seed is None if the state's seed replaces it, or if nothing is
         random.
     """
     seed, _epoch, _start = (number_in(state, name) for name in ("seed", "epoch", "start"))
