@@ -188,7 +188,7 @@ class Account:
         self.add(NOT_LOOKED_AT, what, why, names, **more)
 
     def looks_like_labels(self, what: str, name: str, option: str, why: str = "") -> None:
-        """Add a candidate for the labels that is not used as labels; see `LabelCandidate`."""
+        """Add a part of the source that looks like labels, but is not used as labels; see `LabelCandidate`."""
         self.candidates.append(LabelCandidate(what, name, option, why))
 
     def update(self, other: Account) -> None:

@@ -467,10 +467,9 @@ _MOST_BYTES = 1 << 31  # for the masks of one image
 def coco_target(values: Mapping[str, Any], size: tuple[int, int]) -> dict[str, Any]:
     """Return the target of an image in the form that torchvision's detectors expect.
 
-    The target equals the one that torchvision makes from ``CocoDetection`` with ``wrap_dataset_for_transforms_v2`` if
-    the same keys are selected; the only difference is that lists of numbers are tensors here. For an image without
-    annotations, the tensors have no rows; torchvision's target then contains only ``image_id``, which no detector
-    accepts.
+    torchvision's ``wrap_dataset_for_transforms_v2`` makes the same target from ``CocoDetection``, if the same keys are
+    selected. The only difference is that lists of numbers are tensors here. For an image without annotations, the
+    tensors have no rows; torchvision's target then contains only ``image_id``, which no detector accepts.
 
     Parameters
     ----------

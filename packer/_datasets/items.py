@@ -296,7 +296,7 @@ class Replaced:
         raise PackError("none of the samples can be read")
 
     def _note(self, error: Exception, length: int) -> None:
-        """Record an unreadable sample, one of `length`, and warn; raise PackError if there are too many of them."""
+        """Record an unreadable sample, and warn; raise PackError if too many of the `length` samples are unreadable."""
         if str(error) in self.reasons:
             return
         self.reasons.append(str(error))

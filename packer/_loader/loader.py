@@ -81,7 +81,7 @@ class Loader(Displayable):
     dtype : torch.dtype, optional
         The type of the images; by default uint8, or float32 with `normalize`.
     mix : Mixing, optional
-        Mixes the images of a batch, after `normalize` and `dtype`, and their labels. The mixed labels are an (N,
+        Mixes the images of a batch (after `normalize` and `dtype`) and their labels. The mixed labels are an (N,
         num_classes) float32 tensor with the share of each class. Pass `packer.augment.MixUp`, `CutMix`, or a
         `RandomChoice` of these.
     channels_last : bool

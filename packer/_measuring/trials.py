@@ -605,7 +605,10 @@ def _means(values: Floats, of: Ints, seen: Floats) -> Floats:
 
 
 def _quantile(variances: Floats, seen: Floats) -> float:
-    """Return the half-width of a 95 % interval, in standard errors: Student's t with Satterthwaite's degrees."""
+    """Return the half-width of a 95 % interval, in standard errors.
+
+    The result approximates the quantile of Student's t with Satterthwaite's degrees of freedom.
+    """
     squares = float((variances**2 / np.maximum(seen - 1, 1)).sum())
     freedom = max(float(variances.sum()) ** 2 / squares, 2.0) if squares else math.inf
     return _Z + (_Z**3 + _Z) / (4 * freedom) + (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / (96 * freedom**2)

@@ -162,7 +162,7 @@ class _Search:
         return chosen
 
     def _guessed(self, candidates: list[LoaderSettings], default: LoaderSettings) -> LoaderSettings:
-        """Choose after an undecided race: the default, unless another candidate is fast enough or certainly faster."""
+        """After an undecided race, choose the default, unless another candidate is fast enough or certainly faster."""
         self.unsure = True
         if default not in self.costs:
             self.measured(default)

@@ -198,7 +198,10 @@ class Catalog:
 
     @property
     def fields(self) -> dict[str, Field]:
-        """The fields of all packs, by name; if several packs have a field of the same name, that of the first pack."""
+        """The fields of all packs, by name.
+
+        If several packs have a field of the same name, the first pack's field is returned.
+        """
         return {name: field for reader in reversed(self.readers) for name, field in reader.fields.items()}
 
     @property

@@ -700,7 +700,9 @@ class N5Group:
         return sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir(follow_symlinks=False))
 
     def choose(self, keys: Mapping[str, str]) -> None:
-        """Choose the arrays that `keys` name; without keys, the only array of images and all arrays with as many rows.
+        """Choose the arrays that `keys` name.
+
+        Without keys, choose the only array of images, and all arrays that have one row for each image.
 
         Raises
         ------

@@ -5,8 +5,8 @@ uniform random numbers. For a single image, it calls torch's default generator, 
 torchvision.
 
 A record of `CROP` holds a rectangle, the size to which the rectangle is resized, and a window of the resized rectangle.
-Where the window extends beyond that rectangle, it is padded. Chains of steps that do not fit into one record are
-refused before any image is read.
+Where the window extends beyond that rectangle, the window is padded. Chains of steps that do not fit into one record
+are refused before any image is read.
 
 The functions at the end of this module change N records of `CROP` in place. Each function acts on the current result of
 the records, so coordinates and sizes refer to that result. For example, if the result is mirrored, a cut at its left
