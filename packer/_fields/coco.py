@@ -1,9 +1,10 @@
 """Converts annotations in COCO's format to field values, and masks to run lengths or back. No I/O.
 
-Each annotation of an object becomes one row in every field of objects, and each caption becomes one row in every field
-of captions. Members that are not in COCO's format, and numbers that a field would round, are stored unchanged in
-``members``, so nothing is lost. Polygons are stored unchanged, because a mask can be drawn from polygons, but polygons
-cannot be recovered from a mask. Masks are equal to those of pycocotools, pixel for pixel.
+Each annotation of an object becomes one row in each field that describes objects (boxes, categories and so on). Each
+caption becomes one row in each field that describes captions. Members that are not in COCO's format, and numbers that a
+field would round, are stored unchanged in ``members``, so nothing is lost. Polygons are stored unchanged, because a
+mask can be drawn from polygons, but polygons cannot be recovered from a mask. Masks are equal to those of pycocotools,
+pixel for pixel.
 
 A mask can be stored as the lengths of runs of equal pixels. Runs go down the columns of a mask, from the left column to
 the right one. The first run is of zeros, the second run of ones, and so on. A *segmentation* describes the mask of an
@@ -14,8 +15,8 @@ annotation. It is one of
 
 The text encodes the length of a run in one or more characters, with the lowest 5 bits first. A character's code minus
 48 contains 5 bits of the length, and a sixth bit that is set if more characters follow. The highest of the 5 bits in
-the last character is the sign. From the fourth run on, the text contains the difference from the length of the run
-before the previous one.
+the last character is the sign. From the fourth run on, the text encodes a difference instead of the length: the length
+minus that of the run two places earlier.
 """
 
 from __future__ import annotations
@@ -59,7 +60,10 @@ def runs_of(segmentation: Any, height: int, width: int) -> Runs:
 
 
 def mask_of(runs: Runs, height: int, width: int) -> npt.NDArray[np.uint8]:
-    """Return the mask that runs encode, (height, width) uint8 of 0 and 1; ValueError if they have another length."""
+    """Return the mask that `runs` encode, (height, width) uint8 of 0 and 1.
+
+    Raise ValueError if the lengths of the runs do not add up to height x width pixels.
+    """
     if ((runs < 0) | (runs > height * width)).any() or int(runs.sum()) != height * width:  # the sum alone may overflow
         raise ValueError(f"the run lengths do not add up to {height * width} pixels")
     pixels = np.repeat((np.arange(len(runs)) % 2).astype(np.uint8), runs)
@@ -151,8 +155,8 @@ def _runs_of_polygon(corners: Runs, height: int, width: int) -> Runs:
     """Return the runs of the mask of one polygon, given as (P, 2) points on a grid finer than the pixels.
 
     Each edge is traced on this grid, along the axis in which the edge is longer. Where an edge crosses the middle of a
-    column of pixels, the column changes between outside and inside. The change is at the middle of the next pixel below
-    the edge.
+    column of pixels, the mask changes in this column from outside to inside or back. The change is at the first pixel
+    whose middle is below the edge.
     """
     above, column = _crossings(corners, width)
     row = np.ceil(np.clip((above + 0.5) / _FINER - 0.5, 0, height)).astype(np.int64)
@@ -166,7 +170,7 @@ def _on_grid(corners: npt.NDArray[np.float64]) -> Runs:
 
 
 def _columns_crossed(corners: Runs, width: int) -> tuple[Runs, Runs]:
-    """Return the columns whose middle each edge of a polygon crosses: the first column, and the number of columns."""
+    """Return, for each edge of a polygon, the first column whose middle it crosses, and the number of these columns."""
     across = np.stack((corners[:, 0], np.roll(corners[:, 0], -1)))
     middle = _FINER // 2
     first = np.clip(-((middle - across.min(0)) // _FINER), 0, width)
@@ -175,7 +179,7 @@ def _columns_crossed(corners: Runs, width: int) -> tuple[Runs, Runs]:
 
 
 def _crossings(corners: Runs, width: int) -> tuple[Runs, Runs]:
-    """Return, for each crossing of an edge and a column's middle, the y of the grid point above it, and the column."""
+    """Return every point where an edge crosses the middle of a column: y of the grid point above it, and the column."""
     nexts = np.roll(corners, -1, axis=0)
     main = (np.abs(nexts - corners) @ np.array([-1, 1]) > 0).astype(np.int64)  # the axis in which each edge is longer
     edges = np.arange(len(corners))
@@ -218,7 +222,7 @@ def _union(several: Sequence[Runs], pixels: int) -> Runs:
 
 
 def _between(changes: npt.NDArray[Any], pixels: int) -> Runs:
-    """Return the runs of a mask from the positions at which it changes, in ascending order."""
+    """Return the runs of a mask that changes at the positions `changes`, which are in ascending order."""
     ends = np.concatenate((changes[changes < pixels], [pixels])).astype(np.int64)
     ends[1:] -= ends[:-1].copy()
     return ends

@@ -59,7 +59,7 @@ def _require_shallow(value: Any, text: str) -> None:
 def parsed_json(text: str, *, infinite: bool = False) -> Any:
     """Return the value of a JSON text; ValueError if it is not JSON, or has NaN or a number that is too large.
 
-    With `infinite`, numbers that are too large become infinite: ``1e999`` stands for infinity in a table.
+    If `infinite` is True, numbers that are too large become infinite instead: a table writes infinity as ``1e999``.
     """
     try:
         value = (_JSON_OF_LARGE if not infinite and _LARGE.search(text) else _JSON).decode(text)

@@ -67,15 +67,14 @@ class Kind:
     has_entries : bool
         Whether a value can have an entry for each box of another field.
     has_null : bool
-        Whether a separate column marks missing values. For other kinds, a missing value is `NO_VALUE` in the column.
+        True if a separate column marks missing values; False if a missing value is stored as `NO_VALUE` in the column.
     has_visibilities : bool
         Whether an item contains the visibilities of points as a separate value.
     is_spatial : bool
         Whether a value refers to pixels of the image, so that a conversion that rotates or resizes the image changes
         the value.
     is_proved_by_decoding : bool
-        Whether all bytes that can be decoded are a valid value. For other kinds, `encode` checks rules that `decode`
-        does not check.
+        True if bytes that `decode` accepts are always a valid value; False if `encode` checks more rules than `decode`.
     pixels : {"", "colours", "ids"}
         What the pixels of an encoded image mean. Ids are never interpolated.
     syntax : {"", "text", "json"}
@@ -113,7 +112,7 @@ class Kind:
         return self.has_entries and self.form in ("rows", "array")
 
     def missing(self, columns: list[Any]) -> npt.NDArray[np.bool_]:
-        """Return a mask of the missing values; `columns` are those that `Field.columns` lists, or some rows of each."""
+        """Return a mask of the missing values; `columns` has the columns of `Field.columns`, or some rows of each."""
         return np.asarray(columns[1] != 0 if self.has_null else columns[0] == NO_VALUE)
 
 
@@ -172,7 +171,7 @@ def _array_of(data: bytes, dtype: str, rank: int) -> npt.NDArray[Any]:
 def _of_dtype(value: Any, stored: str, dtype: str) -> npt.NDArray[Any]:
     """Convert a value to an array of `dtype`.
 
-    Floats may be rounded. Raise ValueError if any other element would change.
+    Numbers may be rounded if `dtype` is a float. Raise ValueError if it is not and a number would change.
     """
     array = np.asarray(value)
     target: Any = np.dtype(stored) if dtype != "bool" else np.dtype(bool)
@@ -200,7 +199,10 @@ def _elements(data: bytes, dtype: str, rank: int) -> npt.NDArray[Any]:
 
 
 def _numbers(value: Any, shape: Sequence[int | None], what: str) -> npt.NDArray[Any]:
-    """Convert a value to finite float32 numbers of this shape; an empty value becomes an empty array of this shape."""
+    """Convert a value to an array of finite float32 numbers of the given shape, in which None permits any length.
+
+    An empty value becomes an array of length 0 along these axes.
+    """
     array: npt.NDArray[Any] = np.asarray(value, "<f4")
     fits = array.ndim == len(shape) and all(size in (None, have) for size, have in zip(shape, array.shape, strict=True))
     if array.size == 0 and not fits:

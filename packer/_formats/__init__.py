@@ -117,7 +117,7 @@ def recognise(path: str | os.PathLike[str] | Place) -> Format:
 
 
 def _what_else(place: Place) -> str:
-    """Return the end of the error about a path that is not a pack: what the path is, and the commands that read it."""
+    """Return the end of the message about a path that is not a pack: what is there, and which commands can read it."""
     if place.remote:
         return (
             ". To read a file of another tool in place, index it where the file is on a disk; then `packer "
@@ -150,7 +150,7 @@ def _what_else(place: Place) -> str:
 
 
 def _recognised(place: Place, head: bytes | None, rows: Collection[Format]) -> Format | None:
-    """Return the format in `rows` whose signature a file has, or whose files a directory contains; otherwise None."""
+    """Return the format in `rows` that a file's signature or a directory's files match; None if none matches."""
     row = next((row for row in rows if row.begins(head)), None)
     signs = {sign for row in rows for sign in row.signs}
     if row is None and signs:
@@ -173,7 +173,7 @@ def _refuse_of_plugin(place: Place, head: bytes | None) -> None:
 
 
 def _missing(place: Place, format: str) -> PackError | MissingDependencyError:
-    """Return the error for an unknown format; a name that no plug-in can have indicates damage."""
+    """Return the error for an unknown format: a missing plug-in, or damage if no plug-in can have this name."""
     if not _PLUGIN_NAME.fullmatch(format):
         return CorruptPackError(f"the manifest contains an invalid format: {printable(format)!r}", place.as_written)
     why = FORMATS.why_missing(format)

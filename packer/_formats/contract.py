@@ -130,7 +130,7 @@ class Writer(abc.ABC):
         ----------
         rows : int
         names : int
-            Bytes of all names.
+            The size of all names together, in bytes.
         types : mapping
             The columns and their dtypes.
         """
@@ -212,17 +212,20 @@ class PackAccess(abc.ABC):
 
     @abc.abstractmethod
     def _fetch(self, offset: int, size: int) -> Buffer:
-        """Return `size` bytes at the `offset` of a row; CorruptPackError if the file does not have these bytes."""
+        """Return the `size` bytes that begin at `offset`, a position as the table stores it.
+
+        Raise CorruptPackError if the file does not have these bytes.
+        """
 
     def stored(self) -> Table:
-        """Return the table with the stored sizes of samples.
+        """Return the table, but with the sizes that the samples have in the files.
 
-        Grey pixels may take fewer bytes than `self.table` states.
+        `self.table` has the sizes of images with three channels, but a file may store grey pixels as one channel.
         """
         return self.table
 
     def _locate(self, offset: Ints, size: Ints) -> Locations:
-        """Locate the bytes of rows, so that C can read them. The default locates none, and Python reads the rows.
+        """Locate the bytes of rows, so that C can read them. By default no row is located, and Python reads the rows.
 
         Parameters
         ----------
@@ -264,7 +267,8 @@ class PackAccess(abc.ABC):
     def file_names(self) -> list[str]:
         """Return the paths, relative to the pack, of the files that its format requires or its manifest lists.
 
-        If the pack is one file, the only path is empty. Other files in a pack's directory do not belong to the pack.
+        If the pack is one file, the only path is an empty string. Other files in a pack's directory do not belong to
+        the pack.
         """
         return [""]
 
@@ -284,7 +288,7 @@ class PackAccess(abc.ABC):
         return True
 
     def place_of(self, name: str) -> Place | None:
-        """Return the location of one of the `file_names` if it is outside of the pack; None if it is inside."""
+        """Return the location of the file `name`, one of `file_names`; None if the file is inside of the pack."""
         return None
 
     def changed_files(self) -> Iterable[str]:
@@ -371,7 +375,7 @@ IMAGE = -1
 class Frame:
     """The bytes of one sample in another tool's format, with the offsets of the image and of each blob in these bytes.
 
-    An image or a blob that is not contained in one piece is copied into packer's index.
+    If the other tool does not store an image or a blob as one range of bytes, it is copied into packer's index.
 
     Parameters
     ----------

@@ -46,10 +46,11 @@ class PackFiles:
     identity : str
         The identity of its manifest.
     sizes, modified : mapping of str to int
-        The size of each file, in bytes, and its modification time, in nanoseconds, by path in the pack. The only path
-        is empty if the pack is one file.
+        The size of each file, in bytes, and its modification time, in nanoseconds, by path in the pack. If the pack is
+        one file, the only path is an empty string.
     elsewhere : mapping of str to Place
-        The locations of other tools' files, by the files' paths in the pack. Copies keep the times of these files.
+        The locations of other tools' files, by the files' paths in the pack. A copy of the pack keeps the modification
+        times of these files.
     """
 
     place: Place

@@ -1,14 +1,14 @@
 """Packs that another tool can read: files as that tool writes them, and packer's own index.
 
-A pack is a directory with the other tool's files and a directory ``.packer.index``: an index as
-`packer._formats.index` specifies; its paths are relative to the pack. Each format is a subclass of `ForeignWriter`: the
-subclass writes the tool's files, and this module writes the index. `ShardWriter` is for formats that store samples one
-after the other in shards. The subclass frames each sample; this module appends the frames to shards, and continues
+A pack is a directory with the other tool's files and a directory ``.packer.index``. The latter is an index as specified
+in `packer._formats.index`, in which all paths are relative to the pack. Each format is a subclass of `ForeignWriter`:
+the subclass writes the tool's files, and this module writes the index. `ShardWriter` is for formats that store samples
+one after the other in shards. The subclass frames each sample; this module appends the frames to shards, and continues
 after an interruption. A shard may have an index in the other tool's form, and a header that is written when the shard
 is complete.
 
-The bytes between the samples, such as headers, have one checksum for each file: packer never reads them, but other
-tools do.
+For each file, one checksum covers all bytes between the samples, such as headers. packer does not need these bytes to
+read samples, but other tools do.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class ForeignWriter(Writer):
 
     @abc.abstractmethod
     def complete(self) -> list[ShardEntry]:
-        """Complete the files with samples, then the tool's indexes; return all of these files in the same order."""
+        """Complete the files with samples, then the tool's indexes; return the entries of all files in this order."""
 
     def sidecar_files(self) -> Iterator[tuple[str, bytes]]:
         """Yield name and content of further files; by default ``classes.txt``, with one class name on each line."""
@@ -133,7 +133,7 @@ class ForeignWriter(Writer):
         self._files.close()
 
     def _open_copies(self, keep: Collection[str]) -> None:
-        """Open the file of copied bytes, truncated to the bytes of earlier rows; remove all others except `keep`."""
+        """Open the file of copied bytes, truncated to those of earlier rows; remove all other files except `keep`."""
         self._copies = AppendFile(self._index / DATA_FILE, keep=self._copied)
         self._files.grow(self._copies)
         own = {self._index, self._index / DATA_FILE, *(self._path / name for name in keep)}
@@ -227,7 +227,7 @@ def lying_in(table: Table, start: int, stop: int) -> list[tuple[int, int]]:
 
 
 def end_of(table: Table, rows: int, start: int) -> int:
-    """Return where the last image or blob of the first `rows` rows ends, if this is after `start`; else `start`."""
+    """Return the offset at which the last image or blob of the first `rows` rows ends; at least `start`."""
     ends = [start]
     for offset, size in _places(table):
         inside = (offset[:rows] >= start) & (size[:rows] > 0)
@@ -318,8 +318,9 @@ class ShardWriter(ForeignWriter):
 
     Options: ``shard_size``, the size limit of a shard in bytes; a larger sample gets its own shard.
 
-    An interrupted pack continues after its last row. The shards before the shard of this row are complete on the disk.
-    The samples of the last row's shard are read back and framed again, to compute their entries in the shard's index.
+    An interrupted conversion continues after the last row. All shards before the one that contains this row are
+    complete on the disk. The samples of this shard are read back and framed again, to compute their entries in the
+    shard's index.
     """
 
     shard_name: ClassVar[str]
@@ -358,16 +359,16 @@ class ShardWriter(ForeignWriter):
 
     @abc.abstractmethod
     def frame(self, sample: Sample) -> Frame:
-        """Return the frame of a sample; it may depend only on the sample and the properties of all samples."""
+        """Return the frame of a sample, which may depend only on the sample and on what all samples share."""
 
     def gap(self) -> bytes:
         """Return the bytes between the previous frame of a shard and the next one."""
         return b""
 
     def index_line(self, frame: Frame, at: int) -> bytes:
-        """Return the entry of the last `frame`, which begins at byte `at`, for the shard's index or head.
+        """Return the entry in the shard's index or head for `frame`, which begins at byte `at` of the shard.
 
-        Called once for each frame.
+        Called once for each frame, in their order.
         """
         return b""
 

@@ -179,8 +179,8 @@ class HDF5Reader(FileReader):
         """Tell whether packer wrote a file: the file has packer's attribute `format`, or links to packer's datasets.
 
         Links are searched only if the file's signature is damaged. libhdf5 is not used, because it does not open a
-        damaged file. Without the signature, positions are compared as well, because a file of another kind, such as an
-        archive, may contain a whole pack.
+        damaged file. If the signature is damaged, the position of HDF5's first header is checked too, because a file of
+        another kind, such as an archive, may contain a whole pack.
         """
         with place.open() as file:
             head = file.read(0, min(_DATA_AT, file.size))

@@ -5,10 +5,10 @@
 ``files.bin``       for each file the size, the modification time, and the path relative to a directory, the base
 ``data.bin``        values whose bytes are not one range of a file
 
-A row's offset is a position in the concatenation of all files in order, followed by ``data.bin``. A pack in the layout
-of another tool has its index in its directory ``.packer.index``, with the pack as the base. If an index was copied
-together with its files, the base is the directory ``files`` in the copy. Before a listed file is read, its size and
-time are compared with those in the list.
+A row's offset is a position in the concatenation of all listed files, in the order of the list, and ``data.bin``. A
+pack in the layout of another tool has its index in its directory ``.packer.index``, with the pack as the base. If an
+index was copied together with its files, the base is the directory ``files`` in the copy. Before a listed file is read,
+its size and time are compared with those in the list.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def write_index(
     manifest : Manifest
         Complete except for `columns` and `layout`.
     table : Table
-        Its offsets count through all files, and then through `data`; each field with blobs has a column of offsets.
+        Its offsets are positions in the concatenation of all files and then `data`; each field with blobs has a column
+        of offsets.
     files : ForeignFiles
     base : str
         The directory that the files' paths are relative to: absolute, or relative to `directory`, with slashes.
@@ -79,7 +80,7 @@ def write_index(
     pixels : PixelLayout, optional
         The layout of the samples' pixels in the files, if it is not that of the codec ``raw``.
     data : iterable of bytes-like
-        Bytes that are not one range of a file.
+        The bytes of values that are not one range of a file.
     """
     names = Names.of(files.names) if not isinstance(files.names, Names) else files.names
     listed = file_columns(names, files.stamps)
@@ -129,7 +130,7 @@ def write_files(directory: Path, manifest: Manifest, table: Table, files: Sequen
 
 
 def as_stored(table: Table, pixels: PixelLayout | None) -> Table:
-    """Return a table with the stored sizes of samples; stored pixels may have one channel."""
+    """Return a table with the sizes that the samples have in the files, where pixels may have one channel."""
     return table if pixels is None else replace(table, size=table.size // 3 * len(pixels.channels))
 
 
@@ -249,7 +250,7 @@ class IndexReader(SpreadReader):
         return manifest, table
 
     def _base_of(self, base: str) -> Place:
-        """Return the base of the listed files: the one in the manifest, unless the files were copied with the index."""
+        """Return the base of the listed files: the manifest's, or ``files`` if the files were copied with the index."""
         first = self._file_names.get(0) if len(self._file_names) else ""  # `packer verify` reports a damaged name
         self._brings_files = not self._own and self.place.has_directory(COPIES, first)
         if self._brings_files:
@@ -295,7 +296,7 @@ class IndexReader(SpreadReader):
         return [self._base.path_of(name) for name in self._file_names]
 
     def first_file(self) -> str:
-        """Return the path of the first file below the base; empty if there are no files."""
+        """Return the path of the first listed file, relative to the base; empty if there are no files."""
         return self._file_names[0] if len(self._file_names) else ""
 
     def stored(self) -> Table:
@@ -335,7 +336,7 @@ class IndexReader(SpreadReader):
         return file, 0
 
     def _data_file(self, number: int) -> tuple[PackFile, int]:
-        """Return a file that was opened before, if it is unchanged; otherwise open it."""
+        """Return the file with this number, which may be open already; open it again if it has changed."""
         found = super()._data_file(number)
         if not found[0].changed():
             return found
@@ -391,10 +392,10 @@ class IndexReader(SpreadReader):
         return [(name, 0, size) for name, size in zip(self._data_names(), np.diff(self._starts).tolist(), strict=True)]
 
     def require_distinct_files(self) -> None:
-        """Accept hard links, because the files are the user's own tree, and each is listed once."""
+        """Do nothing: hard links are allowed, because the files are the user's own, and each is listed once."""
 
     def file_names(self) -> list[str]:
-        """Return the index's own files, and the listed files under their paths in a copy of the index."""
+        """Return the paths of the index's own files, and those that the listed files have in a copy of the index."""
         own = [MANIFEST_FILE, TABLE_FILE, FILES_FILE, DATA_FILE]
         for number in range(len(self._file_names)):
             self._require_name(number)

@@ -94,7 +94,7 @@ class TreeWriter:
         key : bytes
             Greater than all earlier keys, and at most 511 bytes long.
         size : int
-            Bytes of the value.
+            The size of the value in bytes.
         data : iterable of bytes-like
             The parts of the value.
         """
@@ -113,8 +113,9 @@ class TreeWriter:
         Parameters
         ----------
         prefix : bytes
-            The common prefix of the keys of these values; no earlier key begins with it. The branch stores it in place
-            of the first key, so that a search for keys with this prefix need not read the previous leaf.
+            The common prefix of the keys of these values; no earlier key begins with it. The branch page stores this
+            prefix instead of the first of these keys, so that a search for keys with the prefix need not read the
+            previous leaf.
         values : sequence of (bytes, int, iterable of bytes-like)
             Key, size and parts, as for `put`. The keys may be in any order, but must be greater than all earlier keys.
         """
@@ -341,7 +342,8 @@ class LMDBReader(FileReader):
     def shows_mark(cls, place: Place) -> bool:
         """Tell whether packer wrote a file, even if the file is damaged.
 
-        If the pack does not open, the manifest's key is searched near the end, because a truncated file has no tree.
+        A truncated file has no tree. Therefore, if the pack cannot be opened, its end is searched for the manifest's
+        key.
         """
         try:
             return super().shows_mark(place) or _has_manifest_near_end(place)

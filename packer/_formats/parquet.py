@@ -12,7 +12,7 @@ known as soon as the image is written. The other columns follow at the end of th
 offsets of these values are known only then, so packer's index has a copy of the values of blob fields.
 apache/parquet-format specifies the file; all values have the encoding PLAIN, and any value may be missing.
 
-There is no ``classes.txt``, because `datasets` would take a directory with as many text files as Parquet files for a
+There is no ``classes.txt``, because `datasets` would mistake a directory with as many text files as Parquet files for a
 text data set.
 """
 
@@ -167,7 +167,7 @@ class RowGroup:
         Parameters
         ----------
         at, size : int
-            Offset and bytes of the first column's page in the file.
+            Offset and size in bytes of the page, in the file, of the first column's value.
         others : sequence of (value, int)
             The values of the other columns, and their definition levels.
         """

@@ -164,7 +164,7 @@ class SpreadReader(Reader):
         """Return an open file with samples, and the offset of its data.
 
         The method takes no lock, because a fork on another thread could leave a lock locked for ever; at worst, a file
-        is opened twice. A file that is dropped from the dict is closed after its last pending read.
+        is opened twice. A file that is dropped from `_opened` is closed after its last pending read.
         """
         if self._closed:
             raise ValueError(f"{printable(self.path)}: is closed")
@@ -222,7 +222,7 @@ def join_parts(
 
 
 def append_part(directory: Path, whole: Manifest, part: str, source: Mapping[str, Any]) -> Manifest:
-    """Append a pack in the directory of a joined pack to the joined pack as its last part; return the new manifest.
+    """Append a pack, already in the directory of a joined pack, as the last part; return the new manifest.
 
     No existing file changes except the manifest, which is replaced atomically when everything else is on disk. Readers
     that opened the old manifest can continue, because the old table stays until the next part is appended. Two
@@ -304,11 +304,12 @@ def write_table(
     ----------
     path : Path
     count : int
-        Rows of all tables.
+        The number of rows of all tables together.
     names : int
-        Bytes of all names.
+        The size of all names together, in bytes.
     tables : iterable of (Table, int, int)
-        Each table, with the sizes of the data and of the names of the tables before it.
+        Each table; the size of all data before its data, in bytes; and the size of all names before its names, in
+        bytes.
     types : mapping
         The columns of the tables and their dtypes.
     """

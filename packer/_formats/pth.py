@@ -124,7 +124,7 @@ def _global(module: str, name: str) -> bytes:
 
 
 def _integer(value: int) -> bytes:
-    """Return the shortest opcode of a number of 0 or more."""
+    """Return the shortest opcode for an integer, which must not be negative."""
     if value < 1 << 8:
         return pickle.BININT1 + struct.pack("<B", value)
     if value < 1 << 16:
@@ -236,7 +236,7 @@ def members_of(file: PackFile) -> dict[str, tuple[int, int]]:
 def require_types(file: PackFile, span: tuple[int, int], dtypes: Iterable[str]) -> None:
     """Raise CorruptPackError if the pickle in a span of the file names element types that are not in `dtypes`.
 
-    The pickle is not executed: the names of its storages are searched in its bytes.
+    The pickle is not executed: its bytes are searched for the names of storages.
     """
     at, size = span
     if size > _MOST_PICKLE:
@@ -262,7 +262,10 @@ def compare_checksums(file: PackFile, leave_out: str = "") -> None:
 
 @contextmanager
 def opened_zip(file: PackFile) -> Iterator[tuple[zipfile.ZipFile, dict[str, tuple[int, int]]]]:
-    """Open a zip, and yield its members' locations; CorruptPackError if `torch.save` does not write such zips."""
+    """Open a zip, and yield it and its members' locations.
+
+    Raise CorruptPackError if the file is not a zip as `torch.save` writes it.
+    """
     try:
         with zipfile.ZipFile(file.stream(most=_MOST_DIRECTORY)) as archive:
             yield archive, _placed(archive.infolist(), file)
@@ -271,7 +274,11 @@ def opened_zip(file: PackFile) -> Iterator[tuple[zipfile.ZipFile, dict[str, tupl
 
 
 def _placed(infos: Sequence[zipfile.ZipInfo], file: PackFile) -> dict[str, tuple[int, int]]:
-    """Return the locations of members; CorruptPackError if one is compressed, unknown, or overlaps another."""
+    """Return the locations of members.
+
+    Raise CorruptPackError if a member is compressed, overlaps another one, or has a name that `torch.save` does not
+    use.
+    """
     members: dict[str, tuple[int, int]] = {}
     end = 0
     for info in sorted(infos, key=lambda info: info.header_offset):

@@ -164,7 +164,7 @@ class Reader(PackAccess):
         Parameters
         ----------
         positions : (N,) int64 array
-            As returned by `positions`.
+            As returned by the method `positions`.
 
         Returns
         -------
@@ -234,7 +234,7 @@ class Reader(PackAccess):
         Parameters
         ----------
         positions : (N,) int64 array
-            As returned by `positions`.
+            As returned by the method `positions`.
         image : bool
             Whether to fetch the images.
         fields : sequence of str
@@ -269,7 +269,7 @@ class Reader(PackAccess):
         return positions.astype(np.int64, copy=False)
 
     def read_rows(self, positions: Ints) -> Iterator[tuple[int, Row, Buffer]]:
-        """Yield the index into `positions`, the row and the data of several samples, in their order in the file.
+        """Yield several samples in the order of the file: the index into `positions`, the row and the data of each.
 
         `positions` is a result of the method `positions`. Raises the same errors as `read`.
         """
@@ -281,7 +281,7 @@ class Reader(PackAccess):
             yield number, rows[number], self.read_row(rows[number])
 
     def read_many(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> list[Buffer]:
-        """Return the data of several samples, in their order. Raises the same errors as `read`."""
+        """Return the data of several samples, in the order of `indices`. Raises the same errors as `read`."""
         found = {number: data for number, _, data in self.read_rows(self.positions(indices))}
         return [found[number] for number in range(len(found))]
 
@@ -336,8 +336,8 @@ class Reader(PackAccess):
     def column(self, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         """Return all values of a scalar or class field, and which of them are present, both as (N,) arrays.
 
-        The column is compared with its checksum when it is first used. The numbers at missing values are meaningless. A
-        bool is a uint8.
+        The column is compared with its checksum when it is first used. The numbers at missing values are meaningless.
+        Booleans are returned as uint8.
 
         Raises
         ------
@@ -371,7 +371,7 @@ class Reader(PackAccess):
         Parameters
         ----------
         positions : (N,) int64 array
-            As returned by `positions`.
+            As returned by the method `positions`.
         name : str
             The name of a field whose values are bytes.
 
@@ -706,7 +706,9 @@ def holds_manifest(directory: Place) -> bool:
 
 
 def require_distinct(files: Iterable[tuple[str, FoundFile | PackFile]]) -> None:
-    """Raise CorruptPackError if two files of a pack are hard links to one file; a copy of the pack could fill a disk.
+    """Raise CorruptPackError if two files of a pack are hard links to the same file.
+
+    A copy of such a pack could be far larger than the pack itself, and fill a disk.
 
     Parameters
     ----------

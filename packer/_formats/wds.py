@@ -8,10 +8,11 @@ A sample has the member ``KEY.cls`` (its label in ASCII), ``KEY.jpg`` or a simil
 field, such as ``KEY.caption.txt``. The members are sorted by the part after the key, as webdataset's writer sorts them.
 
 In webdataset, a key ends at the first dot of the file name, and parts such as ``__x__`` are ignored; ``wds2idx``
-separates its columns by blanks. So a key is the sample's name without the suffix of an image, with some characters
-encoded as in a URL, such as dots of the file name, the first of two underscores at the beginning of a part, blanks, and
-everything except printable ASCII. ``a.b.jpg`` has the key ``a%2Eb``, and `urllib.parse.unquote` gives back ``a.b``.
-Every field of a tar header that describes the writer is zero, so that headers depend on name and size alone.
+separates its columns by blanks. So a key is the sample's name without the suffix of an image, and some characters in it
+are encoded as in a URL. Among them are blanks, all characters that are not printable ASCII, dots of the file name, and
+the first of two underscores at the beginning of a part of the path. ``a.b.jpg`` has the key ``a%2Eb``, and
+`urllib.parse.unquote` gives back ``a.b``. Every field of a tar header that describes the writer is zero, so that
+headers depend on name and size alone.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def header(name: str, size: int) -> bytes:
     name : str
         Printable ASCII.
     size : int
-        Bytes of the member, below 8 GiB.
+        The size of the member in bytes, below 8 GiB.
     """
     path = name.encode("ascii")
     if len(path) <= _NAME:

@@ -3,7 +3,8 @@
 Positions are in pixels: x to the right and y down from the upper left corner of the image. Augmentations rotate and
 scale around the middle of the image, at half of its width and height. The arithmetic is the same as in torchvision's
 transforms.v2.functional. A box ends where its last pixel ends, so it is mirrored by ``width - x``. A keypoint lies on a
-pixel, so it is mirrored by ``width - 1 - x``. A corner of a polygon lies between pixels, like a corner of a box.
+pixel, so it is mirrored by ``width - 1 - x``. A corner of a polygon is measured like a corner of a box: 0 is the edge
+of the first pixel, not its middle.
 """
 
 from __future__ import annotations
@@ -116,7 +117,9 @@ def crop_keypoints(keypoints: Coordinates, box: Box) -> Coordinates:
 
 
 def crop_points(points: Points, box: Box) -> Points:
-    """Move points that lie between pixels, such as corners of polygons, into the coordinates of a crop's window.
+    """Move points, such as corners of polygons, into the coordinates of a crop's window.
+
+    As for boxes, the coordinate 0 is the edge of the first pixel, not its middle.
 
     Parameters
     ----------
@@ -171,7 +174,7 @@ def turn_keypoints(keypoints: Coordinates, orientation: int, size: tuple[int, in
 
 
 def turn_points(points: Points, orientation: int, size: tuple[int, int]) -> Points:
-    """Rotate (..., 2) float64 points (x, y) that lie between pixels, as `turn_boxes` rotates boxes."""
+    """Rotate (..., 2) float64 points (x, y), measured like corners of boxes, as `turn_boxes` rotates boxes."""
     return _turned(points, orientation, size)
 
 
@@ -209,8 +212,8 @@ def warp_boxes(
 ) -> list[KeptBoxes | None]:
     """Move the boxes of N images as augmentations move the pixels, and clip the boxes to the image.
 
-    The positions equal the results of torchvision's ``affine_bounding_boxes`` and ``rotate_bounding_boxes``: the
-    smallest box around the four corners, which is then clamped to the image. After each operation that moves pixels,
+    The positions equal the results of torchvision's ``affine_bounding_boxes`` and ``rotate_bounding_boxes``: the four
+    corners are moved, and the smallest box around them is clamped to the image. After each operation that moves pixels,
     boxes less than one pixel wide or high are dropped, as by ``SanitizeBoundingBoxes()``.
 
     Parameters

@@ -1,8 +1,8 @@
 """Decodes images to pixels, and chooses the decoder for each.
 
-If packer's own decoder is the fastest, it decodes JPEGs and PNGs. A library decodes the ordinary JPEGs that packer's
-decoder rejects. Plain BMPs need no decoder. Pillow decodes all other images and those that the other decoders reject;
-if Pillow cannot, its error is raised. So the choice of the decoder affects only the speed.
+packer's own decoder decodes JPEGs and PNGs, if it is the fastest decoder on this machine. A library decodes the
+ordinary JPEGs that packer's decoder rejects. Plain BMPs need no decoder. Pillow decodes all other images and those that
+the other decoders reject; if Pillow cannot, its error is raised. So the choice of the decoder affects only the speed.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def decode(
         ``"auto"`` or one of `DECODERS`; affects the speed, not the pixels. With ``"pillow"``, Pillow decodes every type
         of image.
     max_pixels : int
-        Larger images are refused on the basis of their headers.
+        Images whose headers declare more pixels are refused.
     header : JPEGHeader, optional
         The header of a JPEG, if the caller has read it; otherwise it is read here.
 

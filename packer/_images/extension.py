@@ -57,7 +57,7 @@ class Shortcoming(NamedTuple):
 
 
 def shortcoming() -> Shortcoming | None:
-    """Return why packer's own decoder is unavailable, or why it is slow if a remedy exists; otherwise None."""
+    """Return why packer's own decoder is unavailable, or, if there is a remedy, why it is slow; otherwise None."""
     if _failure is not None:
         return _not_loaded(_failure)
     if VECTORS or platform.machine().lower() not in ("x86_64", "amd64", "aarch64", "arm64"):

@@ -50,12 +50,12 @@ def is_usual(marker: int, content: bytes) -> bool:
 
 
 def orientation_of_exif(content: bytes) -> int | None:
-    """Return the orientation in an APP1 segment with EXIF, 0 if unset; None if it is not EXIF."""
+    """Return the orientation in an APP1 segment with EXIF, 0 if unset; None if the segment is not EXIF."""
     return _read_orientation(content[len(_EXIF) :]) if content.startswith(_EXIF) else None
 
 
 def orientation_of_xmp(content: bytes) -> int | None:
-    """Return the orientation in an APP1 segment with XMP, 0 if unset; None if it is not XMP."""
+    """Return the orientation in an APP1 segment with XMP, 0 if unset; None if the segment is not XMP."""
     if not content.startswith(_XMP):
         return None
     found = _XMP_ORIENTATION.search(content)

@@ -56,7 +56,7 @@ class Grid(NamedTuple):
     height, width : int
         Pixels of the image.
     tile_height, tile_width : int
-        Pixels of a tile. The image's edge may cut off the last row and the last column.
+        Pixels of a tile. Tiles in the last row or column may be smaller, because the image ends there.
     rows, columns : int
     interval : int
         The number of MCUs in a tile, which is the restart interval.
@@ -306,7 +306,7 @@ class CutOut(NamedTuple):
 
 
 def first_rows(data: Buffer, size: tuple[int, int], bottom: int) -> tuple[Buffer, int] | None:
-    """Return a JPEG whose header declares only the rows that are needed down to `bottom`, and the number of rows.
+    """Return a JPEG whose header declares only the rows needed down to `bottom`, and the number of these rows.
 
     Parameters
     ----------

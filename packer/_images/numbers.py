@@ -31,8 +31,8 @@ class Mixture(NamedTuple):
     Attributes
     ----------
     share : float
-        The weight of the image itself in its label and (without a box) in each pixel. The other image has the remaining
-        weight.
+        The weight of the image itself in its label and, if there is no `box`, in each pixel. The other image has the
+        remaining weight.
     box : (int, int, int, int), optional
         Top, left, bottom and right, in pixels, of the rectangle that is copied from the other image.
     num_classes : int, optional

@@ -1,4 +1,4 @@
-"""OpenCV, if it is installed: a faster JPEG encoder, mirroring, and an alternative decoder. Otherwise `ImportError`."""
+"""OpenCV: a faster JPEG encoder, mirroring, and an alternative decoder. `ImportError` if it is not installed."""
 
 from __future__ import annotations
 

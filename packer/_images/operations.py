@@ -138,7 +138,10 @@ def side_by_side(views: Sequence[Crops]) -> Crops:
 
 
 def _widest(parts: Sequence[Crops]) -> np.dtype[Any]:
-    """Return the dtype of the crops with the most operations; others get trailing operations without effect."""
+    """Return the dtype of the part with the most operations.
+
+    In the other parts, operations without effect fill the rest of this dtype.
+    """
     return max((crops.dtype for crops in parts), key=lambda dtype: dtype.itemsize, default=CROP)
 
 

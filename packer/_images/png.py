@@ -156,13 +156,14 @@ def _is_unusual(name: bytes, size: int, body: memoryview, colour: int) -> bool:
 
 
 def decode(png: PNG, first: int = 0, end: int | None = None) -> Samples | None:
-    """Decode rows to the numbers that Pillow's array of the opened image has, but with all bits of 16-bit samples.
+    """Decode rows to the numbers of ``numpy.asarray(PIL.Image.open(f))``, but keep all bits of 16-bit samples.
 
     Parameters
     ----------
     png : PNG
     first, end : int
-        The rows to return: `first` to `end` - 1; by default all rows. Data are inflated only down to the last row.
+        The rows to return: `first` to `end` - 1; by default all rows. Data are inflated only down to the last of these
+        rows.
 
     Returns
     -------

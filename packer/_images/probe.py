@@ -82,7 +82,7 @@ def inspect(data: Buffer, max_pixels: int = MAX_PIXELS) -> ImageInfo:
     data : bytes-like
         The whole file.
     max_pixels : int
-        Larger images are refused on the basis of their headers.
+        Images whose headers declare more pixels are refused.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def inspect(data: Buffer, max_pixels: int = MAX_PIXELS) -> ImageInfo:
 
 
 def require_affordable(header: jpeg.JPEGHeader, data: Buffer, max_pixels: int) -> None:
-    """Raise ImageTooLargeError if a JPEG has more pixels than allowed, or too many scans over them."""
+    """Raise ImageTooLargeError if a JPEG has more pixels than allowed, or too many scans for that number of pixels."""
     require_pixels(header.height, header.width, max_pixels)
     if header.sequential and jpeg.one_scan(data, header):
         return
@@ -147,7 +147,7 @@ def _inspect_png(data: Buffer) -> ImageInfo | None:
 
 
 def _inspect_webp(data: Buffer) -> ImageInfo | None:
-    """Inspect a whole, still WebP in one of the two plain layouts; None for others, which Pillow inspects."""
+    """Inspect a complete WebP in a simple layout, lossy or lossless; None for others, which Pillow inspects."""
     if len(data) < 30 or struct.unpack_from("<I", data, 4)[0] + 8 != len(data):
         return None
     kind = bytes(data[12:16])
@@ -205,7 +205,10 @@ def is_beyond_8_bit(finding: str) -> bool:
 
 
 def _is_clipped(image: Image.Image) -> bool:
-    """Tell whether conversion to RGB ruins an image of mode I or F: Pillow clips to 8 bits; 0.0 to 1.0 turn black."""
+    """Tell whether conversion to RGB ruins an image of mode I or F.
+
+    Pillow clips the numbers to 8 bits, so floats from 0.0 to 1.0 turn black.
+    """
     values = np.asarray(image)
     low, high = values.min(), values.max()
     black = image.mode == "F" and 0 < high <= 1

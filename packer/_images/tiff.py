@@ -298,8 +298,8 @@ def require_modest(data: Buffer, pages: int = 1) -> None:
     """Raise ImageError if Pillow should not open an image, because its metadata would cost too much.
 
     The directories of the first `pages` pages of a TIFF are examined. Pillow reads the EXIF of a PNG or a WebP later;
-    `require_modest_exif` checks it. In an AVIF, the EXIF may be scattered; it is found if it is contiguous, as programs
-    write it.
+    `require_modest_exif` checks it. The EXIF of an AVIF is found only if it is contiguous, which is how programs write
+    it.
     """
     view = memoryview(data)
     head = bytes(view[:16])

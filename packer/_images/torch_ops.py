@@ -109,7 +109,8 @@ def _factors(images: torch.Tensor, operations: Any) -> torch.Tensor:
 def _to_device(numbers: Any, device: torch.device) -> torch.Tensor:
     """Copy an array to a device, without waiting for earlier work on the device.
 
-    From memory that is not page-locked, PyTorch would wait until a copy to a CUDA device is done.
+    The array is copied to page-locked memory first: from other memory, PyTorch would wait for the copy to a CUDA
+    device.
     """
     tensor = torch.from_numpy(np.ascontiguousarray(numbers))
     if device.type != "cuda":
@@ -186,8 +187,8 @@ def _nearest(images: torch.Tensor, grid: torch.Tensor, colours: torch.Tensor) ->
     """Return the pixels at the positions in a grid, and the fill colour for positions outside of the image.
 
     Unlike `grid_sample`, this function rounds alike on every device. A position halfway between two pixels, which is
-    frequent in some operations, is always rounded to the same pixel. On a GPU, `grid_sample` multiplies and adds with a
-    single rounding.
+    frequent in some operations, is always rounded to the same pixel. On a GPU, `grid_sample` rounds only once after a
+    multiplication and an addition, and so may choose another pixel.
     """
     height, width = images.shape[2:]
     size = _to_device(np.array([width, height], np.float32), images.device)

@@ -180,7 +180,7 @@ def _refuse_bad_rows(reader: Reader) -> None:
 
 
 def _labels_follow(reader: Reader) -> bool:
-    """Tell whether every sample's first directory is the name of its class, or there are no labels at all.
+    """Tell whether the first directory in every sample's name is the name of its class, or nothing has a label.
 
     Raises CorruptPackError if a sample's label does not fit the manifest.
     """

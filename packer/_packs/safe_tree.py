@@ -143,7 +143,7 @@ class SafeTree:
         sync_directory(self.root)
 
     def folds_names(self) -> bool:
-        """Tell whether the file system treats names as equal that differ only in case or the encoding of accents."""
+        """Tell whether names that differ only in case or the encoding of accents are equal in this file system."""
         token = secrets.token_hex(8)
         for written, other in [("packer-Probe", "packer-probe"), ("packer-\u00e9", "packer-e\u0301")]:
             with writing_to(self.root):

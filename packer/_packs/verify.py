@@ -145,7 +145,9 @@ _LISTED_BESIDE_A_CAUSE = 3
 
 
 class Verification(Displayable, list[Damage]):
-    """The defects of a pack: a list of `Damage`, empty for an intact pack. Prints like `packer verify`.
+    """The defects of a pack: a list of `Damage`, empty for an intact pack.
+
+    Printing the list shows what `packer verify` prints.
 
     Parameters
     ----------
@@ -161,7 +163,10 @@ class Verification(Displayable, list[Damage]):
         self.path, self.notes = path, list(notes)
 
     def _blocks(self) -> Iterator[Block]:
-        """Yield the damage: first whole columns and files, then samples; fewer samples if there is a common cause."""
+        """Yield the damage: first of whole columns and files, then of samples.
+
+        Fewer samples are listed if a column or a file is damaged, because that may be the cause of their damage.
+        """
         if not self:
             unread, *lost = self.notes
             yield f"{self.path}: intact{unread}"

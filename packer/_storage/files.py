@@ -398,7 +398,7 @@ def require_output(
     begins: tuple[bytes, ...],
     is_right: Callable[[IO[bytes]], bool] = lambda file: True,
 ) -> None:
-    """Refuse a path if no file can be written there, or if it would replace a file of another kind.
+    """Refuse a path if no file can be written there, or if a file of another kind would be replaced.
 
     Without this check, a mistake such as ``--html train.lmdb`` would replace a pack by a report.
 

@@ -210,7 +210,7 @@ class LMDBTree:
             )
 
     def end(self) -> tuple[int, int]:
-        """Return offset and size of the end of the file; in a pack, the branches and the last leaves are there."""
+        """Return offset and size of the last part of the file, which in a pack has the branches and the last leaves."""
         branches = min(self._meta.branches, self._meta.last_page) + 1
         size = min(branches * self._page_size + _BESIDE, self._file.size)
         return self._file.size - size, size
@@ -272,7 +272,7 @@ class LMDBTree:
             raise CorruptPackError(f"page {number} is damaged", self._file.path) from error
 
     def _held_page(self, number: int) -> tuple[bool, list[Node], list[bytes]]:
-        """Return the results of `nodes` and the keys, from a cache if possible: searches reread the upper pages."""
+        """Return the result of `nodes`, and the nodes' keys; both are cached, because searches reread pages."""
         page = self._held.get(number)
         if page is None:
             is_leaf, nodes = self.nodes(number)

@@ -118,7 +118,7 @@ class FileBytes:
     path : str
         The path of the file, for errors.
     size : int
-        Bytes of the file when it was opened.
+        The size of the file in bytes when it was opened.
     """
 
     def __init__(self, descriptor: Descriptor, path: str, size: int) -> None:
@@ -403,7 +403,7 @@ class _Stream(io.RawIOBase):
 
 
 def pread(fd: int, size: int, offset: int) -> bytes:
-    """Read from a descriptor at a position; fewer bytes at the end of the file."""
+    """Return `size` bytes of a file from `offset` on, or fewer at the end of the file."""
     if hasattr(os, "pread"):
         return os.pread(fd, size, offset)
     with _seek_lock:  # Windows

@@ -2,7 +2,7 @@
 
 A process that packer starts imports packer from the same location as this process. Passing ``sys.path`` on is not
 enough. ``site`` adds the finder of an editable installation. An empty entry of ``sys.path`` stands for the current
-directory, and the program may have changed that. Passing the environment on is not enough either: if a program changed
+directory, which the program may have changed. Passing the environment on is not enough either: if a program changed
 ``sys.path``, or was started with ``-I``, ``-E`` or ``-P``, a new process searches other directories.
 """
 

@@ -131,7 +131,7 @@ def decode_one(  # noqa: PLR0917
     Parameters
     ----------
     data : bytes-like
-        The image, or with `raw` its pixels.
+        The encoded image; if `raw` is True, its pixels instead.
     size : (height, width)
         The size of the whole image.
     box : Box

@@ -113,8 +113,8 @@ def choose(
     heights, widths : (N,) int64 arrays
         Sizes of the images.
     numbers : (N, randoms) or (N, chosen) float64 array
-        Random numbers, uniform in [0, 1); or, with `chosen`, the choices that were made from random numbers. Rows may
-        be strided.
+        Random numbers, uniform in [0, 1); if `chosen` is True, the choices that were made from random numbers instead.
+        Rows may be strided.
 
     Returns
     -------

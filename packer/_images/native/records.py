@@ -57,9 +57,9 @@ class DecodeTasks:
     def tasks(self) -> npt.NDArray[Any]:
         """(N, V) array of TASK; `aim` sets the addresses of the results.
 
-        If the samples are in several files, the position in a task is the offset in the table. The caller must set the
-        file of the task. If the file is `NOWHERE`, the caller must not change it: the row's name is damaged, or
-        packer's decoder is not suitable.
+        If the samples are in several files, the position in a task is the sample's offset as the table stores it, and
+        the caller must set the file of the task. If the file is `NOWHERE`, the caller must not change it: the row's
+        name is damaged, or packer's decoder is not suitable.
         """
         return self._parts[0].view(TASK).reshape(self._shape)
 

@@ -451,7 +451,10 @@ def _open_table(table: CachedTable) -> FileBytes | None:
 
 @contextlib.contextmanager
 def _alone(home: Home, begin: int, size: int, seconds: float) -> Iterator[None]:
-    """Before the block, wait while another process fetches the same table, up to a time limit or until it dies."""
+    """Before the ``with`` block, wait while another process fetches the same table.
+
+    The wait ends when the table is complete, when that process dies, or after `seconds`.
+    """
     path = os.path.join(home.directory, f"{begin}-{size}.lock")
     try:
         home.make()

@@ -623,8 +623,8 @@ _warned = set[str]()
 def trusted_cache(cache_dir: str | None) -> str | None:
     """Return the directory of a cache; None, with one warning, if another user can write to it.
 
-    If root or this user owns the directory, a group may be able to write to it; the members of the group trust each
-    other. A missing directory is accepted, because it is created for this user alone.
+    Write access of the directory's group is accepted if root or this user owns the directory, because the members of a
+    group trust each other. A missing directory is accepted, because it is created for this user alone.
     """
     if cache_dir is None or not hasattr(os, "geteuid"):
         return cache_dir

@@ -526,7 +526,7 @@ def _below(url: str, folder: str) -> list[RemoteObject]:
 
 
 def _folders_of(url: str) -> list[str]:
-    """Return the names of the folders directly below a URL; none if objects are there too, or it cannot be listed."""
+    """Return the names of the folders directly below a URL; none if it also has objects, or cannot be listed."""
     bucket, prefix = _bucket_of(url)
     try:
         prefixes, has_objects = ([], True) if bucket is None else bucket.folders_in(prefix)

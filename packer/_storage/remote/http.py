@@ -159,7 +159,7 @@ class Connection(asyncio.BufferedProtocol):
             self._whole.set_result(self._answer)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let the request fail that is waiting for a response."""
+        """Make the request that is waiting for a response fail."""
         self.reusable = False
         if self._whole is not None and not self._whole.done():
             nothing = self._answer is None and len(self._free) == len(self._head)

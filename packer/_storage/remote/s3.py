@@ -321,7 +321,7 @@ class S3Bucket:
         Raises
         ------
         PackLockedError
-            If one of the uploads may belong to another process.
+            If `even_alive` is False and an upload received data recently, because another process may be sending it.
         """
         notes = []
         for upload in self.uploads(key):

@@ -67,7 +67,8 @@ class Upload:
     def list_replaced(self) -> list[str]:
         """List the objects that a replacement may delete; return the names of those below the URL.
 
-        Objects that arrive later are never deleted, so the caller must check the names right away.
+        The replacement deletes only objects in this list, so the caller must check the names before it replaces the
+        pack.
         """
         self._listed = self._present()
         return _names_below(self._key, self._listed)
