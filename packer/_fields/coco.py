@@ -2,9 +2,9 @@
 
 Each annotation of an object becomes one row in each field that describes objects (boxes, categories and so on). Each
 caption becomes one row in each field that describes captions. Members that are not in COCO's format, and numbers that a
-field would round, are stored unchanged in ``members``, so nothing is lost. Polygons are stored unchanged, because a
-mask can be drawn from polygons, but polygons cannot be recovered from a mask. Masks are equal to those of pycocotools,
-pixel for pixel.
+field would round, are stored unchanged in the field ``members``, so nothing is lost. Polygons are stored unchanged,
+because a mask can be drawn from polygons, but polygons cannot be recovered from a mask. Masks are equal to those of
+pycocotools, pixel for pixel.
 
 A mask can be stored as the lengths of runs of equal pixels. Runs go down the columns of a mask, from the left column to
 the right one. The first run is of zeros, the second run of ones, and so on. A *segmentation* describes the mask of an
@@ -208,7 +208,7 @@ def _crossings(corners: Runs, width: int) -> tuple[Runs, Runs]:
 
 
 def _union(several: Sequence[Runs], pixels: int) -> Runs:
-    """Return the runs of the union of several masks, each of the same number of `pixels`."""
+    """Return the runs of the union of several masks, each of `pixels` pixels."""
     positions, turns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for runs in several:
         ends = np.cumsum(runs)[: len(runs) // 2 * 2]  # without the end of a last run of zeros, where nothing changes

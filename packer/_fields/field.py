@@ -253,7 +253,10 @@ class Field:
 
 
 def declared_field(name: str, spelling: str) -> Field:
-    """Return a field of the kind `spelling`, or a scalar if `spelling` is a dtype; arrays get float32 and no axes."""
+    """Return a field of the kind `spelling`, or a scalar if `spelling` is a dtype.
+
+    A field of arrays gets the dtype float32 and the rank 0.
+    """
     if spelling in OF_SCALARS:
         return Field(name, "scalar", spelling)
     return Field(name, spelling, KINDS[spelling].dtype if spelling in KINDS else "")

@@ -69,7 +69,7 @@ class Kind:
     has_null : bool
         True if a separate column marks missing values; False if a missing value is stored as `NO_VALUE` in the column.
     has_visibilities : bool
-        Whether an item contains the visibilities of points as a separate value.
+        Whether an item of a dataset contains the visibilities of points as a separate value.
     is_spatial : bool
         Whether a value refers to pixels of the image, so that a conversion that rotates or resizes the image changes
         the value.
@@ -81,7 +81,7 @@ class Kind:
         The syntax of a blob that is UTF-8; empty for other blobs.
     file : {"", "content", "npy"}
         How a value can be read from a file. ``"content"``: the file's content is the blob. ``"npy"``: the file is an
-        array in NumPy's format. Empty if values cannot be files.
+        array in NumPy's format. Empty if values cannot be read from files.
     """
 
     values: str

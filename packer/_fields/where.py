@@ -551,7 +551,10 @@ def _comparable(column: Column, literal: Literal, named: ColumnName) -> bool | i
 def _compared_with_number(
     values: npt.NDArray[Any], compare: Callable[[Any, Any], Any], number: int | float
 ) -> npt.NDArray[Any]:
-    """Compare numbers with one number exactly, except that a fraction is rounded to float32 for float32 values."""
+    """Compare values with one number exactly.
+
+    If the values are float32, a number with a fraction is first rounded to float32.
+    """
     same: Any = _of_dtype(number, values.dtype)
     if same is not None:
         return np.asarray(compare(values, same))

@@ -181,7 +181,7 @@ def _missing(place: Place, format: str) -> PackError | MissingDependencyError:
 
 
 def _kind_of_directory(place: Place) -> str:
-    """Describe a directory that is not a pack, for an error; it may be a pack from which files are missing."""
+    """Describe, for an error, a directory that packer cannot open: it is no pack, or a pack that lacks files."""
     if not _is_part_of_pack(place):
         return "a directory that is not a pack"
     missing = " or ".join(row.files[-1] for row in _DIRECTORIES)

@@ -65,7 +65,7 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class Contents:
-    """Properties that all samples of a pack share, for formats that store them with each sample; and a cache setting.
+    """Properties that all samples of a pack share, which some formats store with each sample; and a cache setting.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ class Writer(abc.ABC):
     path : Path
         The file or directory to write.
     options : mapping
-        The settings of the format, as in the manifest's `layout`; see the format.
+        The settings of the format, as in the manifest's `layout`. Each format has its own.
     written : Table
         The rows of samples that are in `path` already. Data after these samples are dropped, and the next appended
         sample has the index ``len(written)``. Offsets must depend only on sizes, so that a continued conversion writes
@@ -143,7 +143,7 @@ class Writer(abc.ABC):
     def append(self, sample: Sample) -> Placed:
         """Append the next sample; return its offsets for the table.
 
-        The `parts` of the sample are stored one after the other, unless the format stores blobs `apart`.
+        The image and the blobs, `sample.parts`, are stored one after the other, unless the format stores blobs `apart`.
 
         The caller must not change the sample's data before the next `flush`, because the writer may use them until
         then.

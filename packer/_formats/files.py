@@ -73,7 +73,7 @@ class PackFiles:
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """The size of all files together, in bytes."""
         return sum(self.sizes.values())
 
     def digest(self) -> str:
@@ -224,7 +224,7 @@ def _part_number(part: str) -> int:
 
 
 def _next_number(listed: set[str]) -> int:
-    """Return the number that `append` gives to the next part: the first unused number from the number of parts on."""
+    """Return the number that `append` gives to the next part: the lowest unused one, at least the number of parts."""
     parts = {path.partition("/")[0] for path in listed}
     numbers = {_part_number(part) for part in parts if _PART.fullmatch(part)}
     return next(number for number in itertools.count(len(numbers)) if number not in numbers)

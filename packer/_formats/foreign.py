@@ -368,7 +368,7 @@ class ShardWriter(ForeignWriter):
     def index_line(self, frame: Frame, at: int) -> bytes:
         """Return the entry in the shard's index or head for `frame`, which begins at byte `at` of the shard.
 
-        Called once for each frame, in their order.
+        Called once for each frame, in the order of the frames.
         """
         return b""
 

@@ -350,7 +350,7 @@ class IndexReader(SpreadReader):
             raise CorruptPackError(f"the list of files names {printable(name)}: {problem}", self._index.path)
 
     def _locate(self, offset: Ints, size: Ints) -> Locations:
-        """Return the locations of samples. A sample that is a whole file is not opened before it is read."""
+        """Return the locations of samples. A file that is one whole sample is opened only when it is read."""
         if self._pixels is not None:  # not supported in C
             return Locations(np.full(len(offset), NOWHERE), offset, None)
         numbers = np.clip(np.searchsorted(self._starts, offset, side="right") - 1, 0, len(self._starts) - 2)

@@ -13,9 +13,9 @@ space for the offsets: one offset for each 4 KiB of the shard, which limits its 
 fill the unused space; a JSON parser accepts these blanks, and streaming ignores them.
 
 Each column has one encoding. If the pack's codec encoded all images as JPEG or PNG, the encoding of images is ``jpeg``
-or ``png``, and streaming decodes the images. Otherwise the encoding is ``bytes``, because later images may be of
-another type. The pixels of the codec ``raw`` are arrays. A column of numbers cannot hold a missing value, so integers
-and booleans have the encoding ``json``, which has ``null``.
+or ``png``, and streaming decodes the images. Otherwise the encoding is ``bytes``, because the images may be of several
+types. The pixels of the codec ``raw`` are arrays. A column of numbers cannot hold a missing value, so integers and
+booleans have the encoding ``json``, which has ``null``.
 """
 
 from __future__ import annotations

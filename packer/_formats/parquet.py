@@ -97,7 +97,7 @@ def footer(nodes: Sequence[Node], rows: int, groups: Sequence[Encoded], metadata
 
 
 def first_page(size: int) -> bytes:
-    """Return the bytes that precede a value of this size in the first column, which is a member of a structure."""
+    """Return the bytes before a value of `size` bytes in the first column; this column is a member of a structure."""
     levels = _levels([2])
     return _page_header(1, len(levels) + 4 + size) + levels + binary_struct.pack("<I", size)
 

@@ -52,23 +52,23 @@ _OPEN_FILES = 256
 class SpreadReader(Reader):
     """Base class of readers for packs that have samples in several files, and the table in another file.
 
-    The files with samples are numbered, and the table's offsets count through the data of all these files. A file is
-    opened when one of its samples is read. The number of open files is bounded, not counting those from which C reads a
-    batch. A subclass calls `_spread` in its `_open`, and usually `_open_table`.
+    The files with samples are numbered, and the table's offsets are positions in the concatenated data of all these
+    files. A file is opened when one of its samples is read. The number of open files is bounded, not counting those
+    from which C reads a batch. A subclass calls `_spread` in its `_open`, and usually `_open_table`.
     """
 
     _table_file: PackFile
     _starts: Ints
 
     def _spread(self, sizes: Sequence[int] | Ints) -> None:
-        """Set the sizes of the data in the files, in bytes."""
+        """Set the size of the data in each file, in bytes."""
         self._starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         self._opened: dict[int, tuple[PackFile, int]] = {}
         self._closed = False
 
     @abc.abstractmethod
     def _data_name(self, number: int) -> str:
-        """Return the path, relative to the pack, of the file with samples that has this number."""
+        """Return the path, relative to the pack, of file `number` of those that contain samples."""
 
     @abc.abstractmethod
     def _open_data_file(self, number: int) -> tuple[PackFile, int]:
@@ -350,7 +350,7 @@ def _require_columns(reader: Reader) -> None:
 
 
 def _shifted(table: Table, column: str, data: int, names: int) -> Iterator[npt.NDArray[Any]]:
-    """Yield a column of a part, block by block; offsets are shifted by the sizes of data and names before the part."""
+    """Yield a column of a part, block by block; offsets grow by the size of the data, or names, before the part."""
     shift = {"offset": data, "name_end": names}.get(column)
     for block in blocks(table.column(column)):
         yield block if shift is None else block + shift

@@ -1,4 +1,4 @@
-"""Random access to the samples of a pack: `Reader` implements all ways of reading with the few methods of a format.
+"""Random access to the samples of a pack: `Reader` builds all ways of reading on a format's few methods.
 
 `PackColumns` provides the columns of a pack for conditions that select samples; `read_manifest` and `write_manifest`
 are for packs that are directories.
@@ -47,7 +47,7 @@ class Reader(PackAccess):
     path : path or URL
         The pack.
     check : {"always", "never"}
-        Whether `read` compares every sample with its checksum (5 to 10 µs for a photo of 100 kB).
+        Whether `read` compares every sample with its checksum, which takes 5 to 10 µs for a photo of 100 kB.
 
     Attributes
     ----------
@@ -240,7 +240,7 @@ class Reader(PackAccess):
         fields : sequence of str
             Names of fields to fetch too; their values must be bytes.
         urgent : bool
-            Whether to fetch these samples before earlier requests.
+            Whether to fetch these samples before those that were requested earlier.
         """
         if not self.remote or not len(positions):
             return
@@ -585,9 +585,9 @@ class PackColumns(Mapping[str, Column]):
     rows : (N,) int64 array, optional
         The rows of the pack's table that the columns contain; by default all rows.
     labels : (N,) int64 or float64 array, optional
-        Labels instead of the pack's.
+        Labels that replace those of the pack.
     classes : sequence of str, optional
-        Names of the classes, in the order of the ids in `labels`, instead of the pack's names.
+        Class names that replace those of the pack, in the order of the ids in `labels`.
 
     Raises
     ------

@@ -295,9 +295,9 @@ def _each(operations: Operations, move: Callable[[int], None]) -> None:
 
 
 def _forward(points: Points, matrices: npt.NDArray[Any], sizes: Ints) -> Points:
-    """Move (N, P, 2) points (x, y) of N images to their positions in the results.
+    """Move (N, P, 2) points (x, y) of N images to their positions after an operation.
 
-    The matrices map in the opposite direction, from the results to the images.
+    The matrices map in the opposite direction: from the changed images to the original ones.
     """
     middle = sizes[:, None, ::-1] * 0.5
     a, b, across, c, d, down = matrices.T

@@ -185,7 +185,7 @@ def crop_mask(data: Buffer, size: tuple[int, int], box: Box, *, fill: int = 0) -
     Raises
     ------
     ImageError
-        For the same reasons as `decode_mask`, or if the mask has another size.
+        For the same reasons as `decode_mask`, or if the mask does not have this `size`.
     ValueError
         For the same reasons as `nearest`.
     """
@@ -218,7 +218,7 @@ def crop_image(data: Buffer, size: tuple[int, int], box: Box, mode: str, *, exif
     Raises
     ------
     ImageError
-        For the same reasons as `decode_as` and `smooth`, or if the image has another size.
+        For the same reasons as `decode_as` and `smooth`, or if the image does not have this `size`.
     ValueError
         For the same reasons as `smooth`.
     """

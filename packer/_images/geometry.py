@@ -211,7 +211,7 @@ def colour_of_fill(fill: int) -> list[int]:
 
 
 def _extent(mode: str, first: int, count: int, side: int) -> tuple[int, int]:
-    """Return the range of the pixels, 0 to `side` - 1, that `count` positions from `first` on show."""
+    """Return the range, in `side` pixels, that is visible at `count` positions, the first of which is `first`."""
     starts = range(first, first + count, _POSITIONS)
     positions = (_sources(mode, start, min(_POSITIONS, first + count - start), side) for start in starts)
     extents = [(int(block.min()), int(block.max())) for block in positions]

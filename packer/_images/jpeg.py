@@ -232,9 +232,9 @@ def _header_of(data: Buffer) -> JPEGHeader | None:
 
 
 def segments(data: Buffer, at: int = 2) -> Iterator[tuple[int, int, int]]:
-    """Yield, for each segment up to the first scan's header, the second byte of the marker, the begin and the end.
+    """Yield, for each segment, the second byte of its marker, its begin and its end.
 
-    The header of the first scan is included.
+    The last of these segments is the header of the first scan.
 
     Raises
     ------

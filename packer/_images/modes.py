@@ -215,10 +215,10 @@ def decode_unchanged(
     Raises
     ------
     ImageError
-        If the image has another size; if Pillow cannot read the image; or if Pillow would read fewer bits or bands than
-        the file has. The last case applies to AVIFs with more than 8 bits, and to JPEG 2000s and PPMs in colour with
-        more than 8 bits. It also applies to TIFFs in colours other than grey, RGB and CMYK, and to TIFFs with JPEG
-        compression.
+        If the image does not have this `size`; if Pillow cannot read the image; or if Pillow would read fewer bits or
+        bands than the file has. The last case applies to AVIFs with more than 8 bits, and to JPEG 2000s and PPMs in
+        colour with more than 8 bits. It also applies to TIFFs in colours other than grey, RGB and CMYK, and to TIFFs
+        with JPEG compression.
     """
     header = _ordinary(data)
     if header is not None and header.components == 1:

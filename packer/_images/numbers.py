@@ -57,7 +57,7 @@ class NumberFormat(NamedTuple):
         std``; without `normalize` they stay unchanged.
     dtype : one of TYPES
     planes : bool
-        Whether the numbers of each colour are contiguous in memory, instead of the numbers of each pixel.
+        True if the numbers of each colour are contiguous in memory; False if the numbers of each pixel are.
     """
 
     normalize: tuple[tuple[float, ...], tuple[float, ...]] | None
@@ -65,7 +65,7 @@ class NumberFormat(NamedTuple):
     planes: bool = False
 
     def for_c(self, share: float = 1.0) -> LevelConversion:
-        """Return this conversion for C; `share` is the share in a `Mixture`."""
+        """Return this conversion for C; `share` is as in `Mixture`."""
         mean, std = self.normalize or ((0.0,) * 3, (1.0,) * 3)
         scale = 1.0 if self.normalize is None else 1 / 255
         constants = np.array([scale, *mean, *std, share, 1.0 - share], np.float32)

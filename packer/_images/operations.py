@@ -140,7 +140,7 @@ def side_by_side(views: Sequence[Crops]) -> Crops:
 def _widest(parts: Sequence[Crops]) -> np.dtype[Any]:
     """Return the dtype of the part with the most operations.
 
-    In the other parts, operations without effect fill the rest of this dtype.
+    The crops of the other parts are filled up with operations that have no effect.
     """
     return max((crops.dtype for crops in parts), key=lambda dtype: dtype.itemsize, default=CROP)
 

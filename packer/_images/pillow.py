@@ -69,8 +69,8 @@ def opened(data: Buffer, max_pixels: int | None = None) -> Iterator[Image.Image]
     ImageTooLargeError
         If the image's header declares more than `max_pixels`, or more than Pillow's own limit.
     ImageError
-        If the image has another format, or if reading its metadata would cost too much (see `packer._images.tiff`). If
-        Pillow raises an error here or in the body of the ``with`` statement.
+        If the image has another format, or if reading its metadata would cost too much (see `packer._images.tiff`).
+        Also if Pillow raises an error, here or in the body of the ``with`` statement.
     """
     with _listening(data) as complaints:
         try:
@@ -172,7 +172,7 @@ def _complaint(error: Exception, data: Buffer, complaints: Sequence[str]) -> str
 
 
 def _refused(head: bytes) -> str | None:
-    """Return the refused format with the signature in `head`, the first 16 bytes of a file; None if there is none."""
+    """Return the refused format whose signature begins `head`, the first 16 bytes of a file; None if there is none."""
     for name, (offset, signature) in _UNKNOWN_TO_PILLOW.items():
         if head[offset:].startswith(signature):
             return name

@@ -254,7 +254,7 @@ def unfiltered_in_python(rows: npt.NDArray[np.uint8], step: int) -> npt.NDArray[
     rows : (rows, 1 + size) uint8 array
         The number of the filter, then the bytes of the row; the first row has no row above it.
     step : int
-        Bytes of a pixel.
+        The size of a pixel in bytes.
 
     Returns
     -------

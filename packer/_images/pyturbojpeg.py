@@ -26,7 +26,7 @@ class _Library(turbojpeg.TurboJPEG):  # type: ignore[misc]
     """PyTurboJPEG, changed so that it raises an error if libjpeg complains.
 
     PyTurboJPEG 1 returns the intact part of a damaged image with a Python warning, which cannot be assigned to a
-    thread. `_require_sound` checks that the overridden method still has this name.
+    thread. `_require_sound` checks that PyTurboJPEG still calls the overridden method.
     """
 
     def _TurboJPEG__report_error(self, handle: int) -> None:  # noqa: N802 - how Python spells a private method

@@ -153,7 +153,7 @@ class RectangleDecoder:
         Raises
         ------
         ImageError
-            If Pillow cannot read the image, or the image has another size.
+            If Pillow cannot read the image, or the image does not have this `size`.
         """
         in_c = self._in_c and not refused and size[0] * size[1] <= self._max_pixels
         upright = self._exif == "ignore" or not in_c or _is_upright(data)
@@ -192,7 +192,7 @@ class RectangleDecoder:
         Raises
         ------
         ImageError
-            If Pillow cannot read the image, or the image has another size.
+            If Pillow cannot read the image, or the image does not have this `size`.
         """
         part = self._cut_bmp(data, rectangle, size)
         part = part or self._decode_part_of_jpeg(data, rectangle, size, touched or rectangle)

@@ -76,7 +76,7 @@ def equalize(images: torch.Tensor, operations: Any) -> torch.Tensor:
 
 
 def turn_hue(images: torch.Tensor, operations: Any) -> torch.Tensor:
-    """Turn the hue by a fraction of the circle, in the hexagon of Smith's HSV, as torchvision's adjust_hue does."""
+    """Turn the hue by a fraction of the colour circle, in Smith's HSV model, as torchvision's adjust_hue does."""
     levels = images / _MOST
     red, green, blue = levels.unbind(1)
     most, least = levels.amax(1), levels.amin(1)
@@ -201,7 +201,7 @@ def _nearest(images: torch.Tensor, grid: torch.Tensor, colours: torch.Tensor) ->
 
 
 def _grid(images: torch.Tensor, matrices: Any) -> torch.Tensor:
-    """Return the position that each pixel comes from, in half image sizes from the centre: (N, height, width, 2)."""
+    """Return the position that each pixel comes from, (N, height, width, 2), from -1 to 1 across the image."""
     height, width = images.shape[2:]
     across = torch.arange(width, dtype=torch.float32, device=images.device) + (0.5 - 0.5 * width)
     down = torch.arange(height, dtype=torch.float32, device=images.device) + (0.5 - 0.5 * height)

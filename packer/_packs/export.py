@@ -180,7 +180,7 @@ def _refuse_bad_rows(reader: Reader) -> None:
 
 
 def _labels_follow(reader: Reader) -> bool:
-    """Tell whether the first directory in every sample's name is the name of its class, or nothing has a label.
+    """Tell whether the first directory in every sample's name is the name of its class, or there are no labels.
 
     Raises CorruptPackError if a sample's label does not fit the manifest.
     """
@@ -448,7 +448,7 @@ def command_again(reader: Reader, layout: ExportLayout, root: Path) -> str | Non
     Parameters
     ----------
     reader : Reader
-        The exported pack; the new pack takes its classes.
+        The exported pack, whose classes the new pack gets.
     layout : ExportLayout
         The layout of the export.
     root : Path

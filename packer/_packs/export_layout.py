@@ -376,7 +376,7 @@ def free_name(names: Iterable[str], stem: str, suffix: str) -> str:
 
 
 def below_files(names: Texts) -> Iterator[tuple[int, str]]:
-    """Yield index and parent of each name below another name, as ``x/a/b.jpg`` is below its parent ``x/a``.
+    """Yield index and parent of each name that is below another one, its parent: ``x/a/b.jpg`` is below ``x/a``.
 
     This takes 8 bytes of memory for each name.
     """

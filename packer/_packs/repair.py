@@ -1,8 +1,8 @@
 """`packer.repair`: restores damaged samples from the images of the source, or from a copy of the pack.
 
 Damaged field values are restored from the copy or, if the field has a template, from the field's files. The table has
-the offsets and the checksums of samples and values. Only bytes with the checksum in the table are written, so a repair
-cannot make anything worse: if it is interrupted, no sample is more damaged than before.
+the offsets and the checksums of samples and values. Only bytes that match the table's checksum are written, so a repair
+cannot make anything worse: even if it is interrupted, no sample is more damaged than before.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class _Origin:
             self._recipe = f"the pack's manifest does not say how its samples were made: {printable(error)}"
 
     def made_again(self, wanted: _DamagedBytes) -> Buffer | Damage:
-        """Return a sample's or value's original bytes; if there are none, return the damage, with the reason added."""
+        """Return the original bytes of a sample or a value; if there are none, the damage, with the reason added."""
         damage = wanted.damage
         problem = name_problem(damage.name)
         number = self._numbers.get(wanted.index)

@@ -266,7 +266,7 @@ def writing_to(path: str | os.PathLike[str], then: str = "then run the same comm
 
 @contextmanager
 def replacing(path: Path, shown: Path | None = None) -> Iterator[AppendFile]:
-    """Write a file atomically: after the block, sync the file, and then rename it to `path`.
+    """Write a file atomically: after the ``with`` block, sync the file, and then rename it to `path`.
 
     If the block fails, nothing is replaced and no file is left behind. Errors show `shown`, by default `path`.
     """
@@ -353,7 +353,7 @@ def sync_directory(path: Path) -> None:
 
 @contextmanager
 def synced_directory(path: Path) -> Iterator[None]:
-    """Sync the names in directory `path` after the block, which may rename the directory itself."""
+    """Sync the names in directory `path` after the ``with`` block, which may rename the directory itself."""
     if os.name == "nt":  # directories cannot be opened there; NTFS journals names by itself
         yield
         return

@@ -216,7 +216,7 @@ class LMDBTree:
         return self._file.size - size, size
 
     def require_plain(self) -> None:
-        """Raise CorruptPackError if keys have a custom order, or several values each."""
+        """Raise CorruptPackError if the keys are in a custom order, or if a key may have several values."""
         if self._meta.flags & (_REVERSED | _SORTED_VALUES | _INTEGERS):
             raise CorruptPackError(
                 "its keys are integers, or have several values, which packer does not read", self._file.path

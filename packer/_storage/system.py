@@ -187,7 +187,7 @@ def results(futures: Iterable[Future[_R]], ahead: int) -> Iterator[_R]:
 
 @contextlib.contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Defer Ctrl-C. A process started in the block never receives it, not even while it imports its modules.
+    """Defer Ctrl-C. A process started in the ``with`` block never receives it, not even while it imports its modules.
 
     Blocking the signal in this thread is not enough: another thread receives it, and Python still interrupts the main
     thread. That could leave a half-started process behind, so Python's handler is deferred too.

@@ -57,7 +57,7 @@ class LevelConversion(NamedTuple):
     type : int
         The index of the numbers' type in `packer._images.numbers.TYPES`.
     planes : bool
-        Whether the numbers of each colour are contiguous in memory, instead of the numbers of each pixel.
+        True if the numbers of each colour are contiguous in memory; False if the numbers of each pixel are.
     """
 
     table: npt.NDArray[np.float32] | None = None
@@ -170,8 +170,8 @@ def decode_into(
     -------
     list of int
         The indices of the tasks that failed. Their bytes are missing or have changed, or are not an intact JPEG or PNG
-        of this size and a supported kind. The outputs of these tasks are undefined, and the caller tries other
-        decoders.
+        of a supported kind and of the size in the task. The outputs of these tasks are undefined, and the caller tries
+        other decoders.
 
     Raises
     ------

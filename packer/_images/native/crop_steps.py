@@ -172,8 +172,8 @@ def choose_drawn(  # noqa: PLR0917
         Sizes of the images.
     numbers : contiguous (1 + kinds, L) float64 array
         The next L numbers of a generator, in each form in which the steps use them. The first row has them as 32-bit
-        numbers. Each "random resized cut" adds a row for the share of the area and a row for the ratio. Each "mirrored"
-        adds a row of numbers in [0, 1).
+        numbers. Each step "random resized cut" adds a row for the share of the area and a row for the ratio. Each step
+        "mirrored" adds a row of numbers in [0, 1).
     crops : (N,) array of CROP
         The output for the crops.
     done : int

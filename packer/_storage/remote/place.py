@@ -134,8 +134,8 @@ class RemoteFile(PackFile):
         ranges : iterable of (int, int)
             Offset and size of each. Bytes outside of the object are ignored.
         urgent : bool
-            Whether the ranges are about to be read. If so, they are fetched before others, and a read waits for these
-            requests only.
+            Whether the ranges are about to be read. If so, they are fetched before others, so that a read does not wait
+            for the others.
         """
         self._require_open()
         inside = [(begin, size) for begin, size in ranges if 0 <= begin < begin + size <= self.size]
@@ -261,8 +261,8 @@ class RemotePlace(Place):
     def head(self, size: int) -> bytes | None:
         """Return the first bytes of the object; None if there is no object, or access is refused.
 
-        Stores refuse access to missing objects if the user may not list them, and HTTP servers refuse directories. A
-        bucket is not an object.
+        Stores refuse access to missing objects if the user may not list them, and HTTP servers refuse directories. For
+        the URL of a whole bucket, the result is None too.
         """
         parts = parse(self.url)
         if parts.scheme not in ("http", "https") and not parts.key:

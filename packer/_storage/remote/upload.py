@@ -217,7 +217,7 @@ class SharedPrefix:
         return self._store.find(self._key) is not None
 
     def names(self) -> list[str]:
-        """Return the names of the objects, after the slash, in their order."""
+        """Return the names of the objects, without the URL and the slash, in their order."""
         return _names_below(self._key, self._store.keys_below(f"{self._key}/"))
 
     def size(self) -> int:

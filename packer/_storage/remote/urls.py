@@ -169,7 +169,7 @@ def identity(path: str | os.PathLike[str], *more: object) -> str:
     path : str or path
         The URL of the object. A signature in the query is ignored, because it changes each time.
     *more
-        Further properties that distinguish this object: its ETag, its size.
+        Further properties that distinguish this object, such as its ETag and its size.
     """
     url = parse(path)
     query = sorted(part for part in url.query.split("&") if part and not _PERISHABLE.match(part.partition("=")[0]))
