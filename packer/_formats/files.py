@@ -136,9 +136,9 @@ _LOCK_OF_READERS = "lock.mdb"
 def files_of_others(pack: str | os.PathLike[str] | Place, found: Iterable[str]) -> list[str]:
     """Return the files in a pack's directory that do not belong to the pack, sorted by name.
 
-    A pack lists its files. If it is too damaged to list them, all files with names that its format uses belong to it.
-    Files that an interrupted change left in the pack belong to it too, and so do files that macOS and Windows leave in
-    any directory, such as ``.DS_Store``.
+    A pack lists its files. If the pack is too damaged to list its files, all files with names that its format uses
+    belong to the pack. Files that an interrupted change left in the directory belong to the pack too, and so do files
+    that macOS and Windows leave in any directory, such as ``.DS_Store``.
 
     Parameters
     ----------
@@ -231,7 +231,7 @@ def _next_number(listed: set[str]) -> int:
 
 
 def _files_of_index(place: Place, listed: set[str] | None, found: set[str]) -> set[str]:
-    """Return files that belong to an index, or a pack in another tool's layout, although it does not list them."""
+    """Return the unlisted files that belong to an index, or to a pack in another tool's layout."""
     files = {path for path in found if _UNFINISHED_MANIFEST.fullmatch(path)}  # of a change of the base
     if listed is not None:
         return files

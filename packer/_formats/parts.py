@@ -368,7 +368,7 @@ def column_offsets(rows: int, types: Mapping[str, str]) -> dict[str, int]:
 
 
 class _ListedFile(NamedTuple):
-    """A file with samples, as the manifest lists it: its path in the pack, its size, offset and size of its data."""
+    """A file with samples, as the manifest lists it: path in the pack, size, and offset and size of the data in it."""
 
     path: str
     size: int

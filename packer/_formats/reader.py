@@ -482,7 +482,7 @@ class Reader(PackAccess):
 
 
 class FileReader(Reader):
-    """A reader of a pack that is one file with all samples in one range; `_open` opens it."""
+    """A reader of a pack that is one file with all samples in one range; `_open` opens the file."""
 
     _file: PackFile
     _data_at = 0  # the position of offset 0 in the file

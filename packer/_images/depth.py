@@ -98,7 +98,7 @@ def decode_to_8_bit(
 def _colours(data: Buffer, depth: Depth, mode: str, exif: str, max_pixels: int) -> npt.NDArray[Any]:
     """Return the numbers of an image, (height, width, 1 or 3), without alpha.
 
-    `mode` is the mode in which Pillow opens the image if it is a TIFF, otherwise empty.
+    For a TIFF, `mode` is the mode in which Pillow opens the image; for other images, it is empty.
     """
     misread = {("u", "I"): np.uint32, ("i", "L"): np.int8}.get((depth.kind, mode))
     if misread is not None:  # Pillow mistakes the sign of these numbers, whose bits it keeps

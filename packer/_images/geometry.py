@@ -200,7 +200,7 @@ def _sources(mode: str, first: int, count: int, side: int) -> Ints:
 
 
 def outside(first: int, count: int, side: int) -> npt.NDArray[np.bool_]:
-    """Return a mask of `count` positions from `first` on: True where a position is outside of the `side` pixels."""
+    """Return a mask of the `count` positions from `first` on: True where a position is below 0, or at least `side`."""
     positions = np.arange(first, first + count)
     return (positions < 0) | (positions >= side)
 
@@ -211,7 +211,11 @@ def colour_of_fill(fill: int) -> list[int]:
 
 
 def _extent(mode: str, first: int, count: int, side: int) -> tuple[int, int]:
-    """Return the range, in `side` pixels, that is visible at `count` positions, the first of which is `first`."""
+    """Return the range of pixels that are visible at `count` positions from `first` on.
+
+    There are `side` pixels, at the positions 0 to `side` - 1. Other positions show the pixels that the padding mode
+    selects.
+    """
     starts = range(first, first + count, _POSITIONS)
     positions = (_sources(mode, start, min(_POSITIONS, first + count - start), side) for start in starts)
     extents = [(int(block.min()), int(block.max())) for block in positions]

@@ -125,7 +125,7 @@ class NumberWriter:
 
 
 class Lookup:
-    """A table that replaces per-pixel conversions: it has their result for each level of each colour.
+    """A table that replaces per-pixel conversions: it has the conversions' result for each level of each colour.
 
     Parameters
     ----------

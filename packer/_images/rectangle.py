@@ -80,7 +80,7 @@ def _pad_block(pixels: Pixels, part: Box, box: Box, window: Pixels, rectangle: R
 
 @functools.cache
 def _mirror() -> Callable[[Pixels, Pixels], object]:
-    """Return a function that writes mirrored pixels: OpenCV's if it is installed, because it is the fastest."""
+    """Return a function that writes mirrored pixels: that of OpenCV, the fastest, if OpenCV is installed."""
     try:
         from packer._images.opencv import mirror
     except ImportError:

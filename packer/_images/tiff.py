@@ -9,8 +9,8 @@ So the lines that libtiff writes on the decoding thread are collected.
 
 A directory, also in EXIF, refers to its values by offset, and many values may share the same bytes. Pillow copies the
 bytes for each of these values, so a small file can use gigabytes of memory. Pillow also warns about each value that it
-leaves out. The time in which it joins the EXIF segments of a JPEG grows with the square of their number. So this module
-checks an image before Pillow opens it.
+leaves out. The time in which Pillow joins the EXIF segments of a JPEG grows with the square of their number. So this
+module checks an image before Pillow opens it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class TIFF(NamedTuple):
 
     @property
     def bits(self) -> int:
-        """Bits of the widest number in a pixel."""
+        """The number of bits of the widest number in a pixel."""
         return max(self.tags.get(BITS, (1,)))
 
     @property
@@ -176,7 +176,7 @@ def grey_copy(data: Buffer, tiff: TIFF, band: int | None) -> bytes:
 
 
 def _with_directory(data: Buffer, tiff: TIFF, tags: Mapping[int, Sequence[int]]) -> bytes:
-    """Return a TIFF whose first directory is replaced by one with these tags, appended at the end of the file."""
+    """Return a TIFF with another first directory, which has the tags `tags` and is at the end of the file."""
     pointer, number, entry = _structs(tiff.order, tiff.long)
     file = bytearray(data)
     file += bytes(len(file) % 2)

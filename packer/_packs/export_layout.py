@@ -286,9 +286,9 @@ def _meet(files: Files, room: int) -> bool:
 class FileNames:
     """The file name of every sample: the sample's name, plus a suffix if the name has no suitable suffix.
 
-    Two samples such as ``x.jpg`` and ``x.jpg.png`` may get the same file name. A sample whose name is already this file
-    name keeps it; if there is none, the first sample gets it. The names of the other samples are numbered. Only the
-    numbered names are in memory.
+    Two samples such as ``x.jpg`` and ``x.jpg.png`` may get the same file name. If this file name is already the name of
+    one of these samples, that sample keeps it; otherwise the first of them gets it. The names of the other samples are
+    numbered. Only the numbered names are in memory.
 
     Parameters
     ----------

@@ -370,9 +370,9 @@ def _wrong_blobs(reader: Reader, indices: range) -> Iterator[tuple[int, Field, P
 def _blob_problem(field: Field, blob: Buffer, height: int, width: int, exif: str) -> str | None:
     """Return the reason why bytes are not a valid value of a field for an image of this size; None if they are valid.
 
-    Image fields and masks are checked like images in a conversion. They must have the size of the image, and so must
-    the mask that run lengths encode; with ``exif="apply"``, image fields must have this size after their rotation.
-    Boxes and visible keypoints must lie in the image, or at most `MARGIN` outside it.
+    Image fields and masks are checked like images in a conversion. These, and masks that run lengths encode, must have
+    the size of the image. With ``exif="apply"``, image fields must have this size after their rotation. Boxes and
+    visible keypoints must lie in the image, or at most `MARGIN` outside it.
     """
     kind = KINDS[field.kind]
     if kind.form == "pixels":

@@ -294,7 +294,7 @@ class PackFile:
         return self._require_open().mapping(0, self.size)
 
     def stream(self, most: int, beside: int = 0) -> io.RawIOBase:
-        """Return a file object for Python's libraries; it reads this open file, whatever its path now refers to.
+        """Return a file object for Python's libraries that reads through this open file, not through its path.
 
         Parameters
         ----------
@@ -307,7 +307,10 @@ class PackFile:
         return _Stream(self, most, beside)
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
-        """Fill `buffer` from `offset` on, at most to the end of the file when opened; return the number of bytes."""
+        """Fill `buffer` with the bytes from `offset` on; return how many bytes were read.
+
+        Only bytes that the file had when it was opened are read.
+        """
         number, room = self._fd, buffer[: max(0, self.size - offset)]
         if not len(room):  # perhaps the offset is beyond the limit of the system
             return 0

@@ -41,7 +41,7 @@ def available_cpus() -> int:
 
 
 def available_memory() -> int | None:
-    """Return the bytes of memory that this process may use: the node's, or its cgroup's if that is less.
+    """Return the bytes of memory that this process may use: the node's, or the limit of its cgroup if that is less.
 
     None if unknown.
     """

@@ -177,7 +177,7 @@ def decode_into(
     ------
     ValueError
         If a rectangle does not lie inside of its image, an operation cannot be applied to a result of this size, or a
-        number is far out of range.
+        number in a record is far out of range.
     """
     tasks = np.ascontiguousarray(tasks, TASK)
     become = LEVELS if conversion is None else conversion.arguments()
@@ -301,7 +301,7 @@ def resize(pixels: Pixels, box: Box, address: int) -> bool:
     Raises
     ------
     ValueError
-        If the window reaches outside of the resized pixels, or a number is far out of range.
+        If the window reaches outside of the resized pixels, or a number in the box is far out of range.
     """
     if pixels.strides[1:] != (3, 1) or pixels.strides[0] < 0:
         pixels = np.ascontiguousarray(pixels)

@@ -308,7 +308,7 @@ def memory() -> Memory:
 
 
 def mark() -> int:
-    """Return the mark that this process's fetcher puts on blocks of a cache, from 1 to 2**32 - 1."""
+    """Return the mark, from 1 to 2**32 - 1, that this process's fetcher puts on the blocks of a cache."""
     return _state.mark
 
 

@@ -168,7 +168,7 @@ class RemoteFile(PackFile):
         return values
 
     def _in_together(self, offset: int, size: int) -> tuple[FileBytes | mmap.mmap, int] | None:
-        """Return the data that `keep_together` fetched, and where a range begins in them; None if it is not in them."""
+        """Return the data that `keep_together` fetched, and where a range begins in them; None if it is elsewhere."""
         if self._together is not None:
             found, first = self._together
             if first <= offset and offset + size <= first + len(found):
@@ -328,7 +328,7 @@ class RemotePlace(Place):
         return found
 
     def _version_or_refusal(self, inside: str) -> Version | None:
-        """Return an object's version; None if it is missing, or access is refused, which may mean the same."""
+        """Return an object's version; None if it is missing, or if access is refused, perhaps because it is missing."""
         try:
             return self._version(inside)
         except RemoteError as error:
