@@ -171,7 +171,7 @@ def _array_of(data: bytes, dtype: str, rank: int) -> npt.NDArray[Any]:
 def _of_dtype(value: Any, stored: str, dtype: str) -> npt.NDArray[Any]:
     """Convert a value to an array of `dtype`.
 
-    Numbers may be rounded if `dtype` is a float. Raise ValueError if it is not and a number would change.
+    If `dtype` is a float, numbers may be rounded. For any other dtype, raise ValueError if a number would change.
     """
     array = np.asarray(value)
     target: Any = np.dtype(stored) if dtype != "bool" else np.dtype(bool)
@@ -201,7 +201,7 @@ def _elements(data: bytes, dtype: str, rank: int) -> npt.NDArray[Any]:
 def _numbers(value: Any, shape: Sequence[int | None], what: str) -> npt.NDArray[Any]:
     """Convert a value to an array of finite float32 numbers of the given shape, in which None permits any length.
 
-    An empty value becomes an array of length 0 along these axes.
+    An empty value becomes an array with the length 0 along each axis for which `shape` has None.
     """
     array: npt.NDArray[Any] = np.asarray(value, "<f4")
     fits = array.ndim == len(shape) and all(size in (None, have) for size, have in zip(shape, array.shape, strict=True))

@@ -308,8 +308,7 @@ def write_table(
     names : int
         The size of all names together, in bytes.
     tables : iterable of (Table, int, int)
-        Each table; the size of all data before its data, in bytes; and the size of all names before its names, in
-        bytes.
+        Each table; then the size of the data, and the size of the names, of all tables before it, in bytes.
     types : mapping
         The columns of the tables and their dtypes.
     """

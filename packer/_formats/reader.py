@@ -217,7 +217,7 @@ class Reader(PackAccess):
         Returns
         -------
         object
-            Files and memory, which the caller must keep as with `locate`.
+            Files and memory; the caller must keep the object until the samples have been read.
         """
         files, positions, held = self._locate(found["position"], found["size"])
         found["file"] = np.where(found["file"] == NOWHERE, NOWHERE, files)

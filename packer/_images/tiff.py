@@ -494,7 +494,7 @@ def is_whole(image: Image.Image, depth: Depth) -> bool:
 
 
 def require_all_bits(image: Image.Image, depth: Depth) -> None:
-    """Raise ImageError if Pillow would return fewer bits or bands than the image has, or other numbers."""
+    """Raise ImageError if Pillow would return fewer bits or bands than the image has, or wrong numbers."""
     if depth.hidden:
         raise ImageError(
             f"it has {depth.bands} bands, of which Pillow reads {depth.bands - depth.hidden}. packer reads all "

@@ -60,9 +60,9 @@ def verify(
 ) -> Verification:
     """Check a pack: its structure, its table and, unless `quick`, the checksum of every sample.
 
-    Field values in the table are always checked. Unless `quick`, every other value is compared with its checksum and
-    decoded. Images and masks are checked as in a conversion. A mask must have the size of its image, boxes must lie in
-    the image, text and JSON must be valid, and class ids must exist.
+    Field values in the table are always checked. Unless `quick` is True, every other value is compared with its
+    checksum and decoded. Images and masks are checked as in a conversion. A mask must have the size of its image, boxes
+    must lie in the image, text and JSON must be valid, and class ids must exist.
 
     The samples of an index without checksums are not read, because there is nothing to compare them with.
 

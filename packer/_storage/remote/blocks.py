@@ -281,7 +281,7 @@ class Blocks:
     def _fetch(self, runs: Sequence[range], *, again: bool) -> None:
         """Order those blocks of `runs` that are not yet ordered, and wait for all blocks; RemoteError if one fails.
 
-        With `again`, blocks that fail their checksum count as missing.
+        If `again` is True, blocks that fail their checksum count as missing.
         """
         for _ in range(client.STARTS):
             failed = _due.wait(self._fetch_missing(runs, urgent=True, again=again))

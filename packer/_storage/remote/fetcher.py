@@ -352,8 +352,8 @@ class BlockFetcher:
         """Fetch missing blocks.
 
         Return each request under way that includes blocks of `runs`, and all blocks of that request. A block that is no
-        longer expected is skipped, because an earlier order has fetched and sent it. With `again`, blocks in the cache
-        are fetched again.
+        longer expected is skipped, because an earlier order has fetched and sent it. If `again` is True, blocks in the
+        cache are fetched again.
         """
         requests: dict[RangeRequest, range] = {}
         for run in runs:

@@ -235,7 +235,7 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 class _PreparedRequest(NamedTuple):
-    """A prepared request for an object (without its last lines), its server, and the time when it expires."""
+    """A request for an object, prepared without its last lines; the object's server; and when the request expires."""
 
     host: Host
     request: bytes

@@ -176,7 +176,7 @@ class RemoteFile(PackFile):
         return None
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
-        """Fill `buffer` from `offset` on, at most to the object's end; return the number of bytes."""
+        """Fill `buffer` with the bytes from `offset` on, up to the object's end; return how many bytes were read."""
         count = max(0, min(len(buffer), self.size - offset))
         buffer[:count] = self.read(offset, count) if count else b""
         return count

@@ -79,7 +79,8 @@ class Upload:
         Returns
         -------
         list of str
-            Notes on abandoned uploads, which are aborted; with `fresh`, uploads that may be alive are aborted too.
+            Notes on abandoned uploads, which are aborted. If `fresh` is True, uploads that may be alive are aborted
+            too.
 
         Raises
         ------
@@ -335,7 +336,7 @@ class ObstoreBucket:
         return None if found is None else StoredObject(found["size"], found["etag"])
 
     def keys_below(self, prefix: str, most: int | None = None) -> list[str]:
-        """Return the keys that begin with `prefix`, which ends in a slash, in their order."""
+        """Return, in their order, the keys that begin with `prefix`, which must end in a slash."""
         return list(self._ask("list", prefix))[:most]
 
     def delete(self, keys: list[str]) -> None:
