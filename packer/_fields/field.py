@@ -311,7 +311,7 @@ def fields_of_boxes(known: Mapping[str, Field], sizes: Sizes) -> tuple[str, ...]
 
     A pack does not record which fields these are. They are recognised if the pack has the fields that ``--coco``,
     ``--voc``, ``--yolo`` or Caffe's annotated Datum make. The ``labels`` of the Hub's ``objects`` are recognised by
-    their sizes: every sample has as many labels as boxes, and at least one sample has several.
+    their sizes: every sample has as many labels as boxes, and at least one sample has several of each.
 
     Parameters
     ----------

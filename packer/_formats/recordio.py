@@ -4,9 +4,9 @@
 ``data.idx``      a line ``KEY TAB OFFSET`` for each record; the keys are 0, 1, 2, ...
 ``classes.txt``   the class names, one on each line, if the classes have names
 
-A record is the magic number, a u32 (the kind of the part in the upper three bits, its length in the others), the bytes,
-and zeros up to a multiple of 4. The bytes are a header, ``IfQQ``: 0, the label as float32, the key and 0; and then the
-image. A sample without a label has the label -1.
+A record consists of parts, in most cases of one. A part is the magic number, a u32 with the kind of the part in the
+upper three bits and its length in the others, the bytes, and zeros up to a multiple of 4. The bytes of a record are a
+header, ``IfQQ``: 0, the label as float32, the key and 0; and then the image. A sample without a label has the label -1.
 
 If the magic number occurs in the bytes of a record at a multiple of 4, the record is split into parts there, and this
 magic number is left out. The image of such a sample is not a single range of the file, so packer's index has a copy of

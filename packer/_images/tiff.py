@@ -148,7 +148,8 @@ def read(data: Buffer) -> TIFF | None:
 def grey_copy(data: Buffer, tiff: TIFF, band: int | None) -> bytes:
     """Return a grey TIFF with the same samples: those of all bands, or of one separately stored band.
 
-    If the numbers of a pixel are side by side, the width of the grey image is multiplied by the number of bands.
+    If all numbers of a pixel are stored together, the width of the grey image is the TIFF's width times the number of
+    bands.
     """
     tags, times = tiff.tags, 1 if band is not None else tiff.bands
     tiled = TILE_OFFSETS in tags

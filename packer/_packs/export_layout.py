@@ -1,10 +1,10 @@
 """The layout of an export: unique file names for images and fields, and the names of the tables.
 
 Nothing is written outside the directory, whatever a pack contains. A field's template is used if it yields a different
-file for each value. If templates lead out of the directory of the images, the images are written to a subdirectory at
-the same depth: with ``../masks/{stem}.png`` the masks are in ``masks`` and the images in ``images``. So the templates
-lead from the images to the files, as they did when the pack was made. Names are compared by their hashes, so that not
-all names are in memory.
+file for each value. If templates lead out of the directory of the images, the images are written to a subdirectory, as
+many levels down as the templates lead up: with ``../masks/{stem}.png`` the masks are in ``masks`` and the images in
+``images``. So the templates lead from the images to the files, as they did when the pack was made. Names are compared
+by their hashes, so that not all names are in memory.
 """
 
 from __future__ import annotations

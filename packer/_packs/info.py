@@ -9,9 +9,8 @@ as its float64.
 
 If there are fields, the hash of their descriptions follows the hash of the classes. It covers a JSON array with each
 field's entry in the manifest, without the member `file`. The JSON is ASCII without spaces, and members of objects are
-sorted by name. The hash of a sample then also covers, after its data, an int64 and some bytes for each field: for a
-number, its size in bytes and the number in the form of its column; for other values, the length of the value and the
-value; for a missing value, only -1.
+sorted by name. After the data, the hash of a sample then also covers, for each field, the length of the value in bytes,
+as int64, and the value. A number has the form that it has in its column. A missing value is only the int64 -1.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Writing to buckets of S3 and compatible stores, through boto3, which is pure Python.
 
-boto3 finds credentials, the endpoint and the region as for every other tool: in variables such as ``AWS_PROFILE`` and
-``AWS_ENDPOINT_URL``, in files, or from the machine. Every call has time limits for connecting and for waiting for data,
-and a limit on the number of attempts.
+boto3 finds credentials, the endpoint and the region where other tools find them: in variables such as ``AWS_PROFILE``
+and ``AWS_ENDPOINT_URL``, in files, or from the machine. Every call has time limits for connecting and for waiting for
+data, and a limit on the number of attempts.
 
 A large file is uploaded in parts, several at a time; the object appears when all parts have arrived. A killed upload
 can be continued: the store's list of parts is compared with the file, by size and checksum, and only missing parts are
