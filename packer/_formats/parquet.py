@@ -167,7 +167,7 @@ class RowGroup:
         Parameters
         ----------
         at, size : int
-            Offset and size in bytes of the page, in the file, of the first column's value.
+            Offset in the file, and size in bytes, of the page that holds the value of the first column.
         others : sequence of (value, int)
             The values of the other columns, and their definition levels.
         """

@@ -512,7 +512,7 @@ class FileReader(Reader):
 
 
 class TaskFiles:
-    """Adds the files and the names of samples to decode tasks that are made from a pack's table and run in C.
+    """Adds files and names of samples to the decode tasks that are made from a pack's table and run in C.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ class Results(NamedTuple):
 
 
 class DecodeTasks:
-    """Decode tasks for V views of N images.
+    """The decode tasks for V views of N images.
 
     Parameters
     ----------
