@@ -473,7 +473,7 @@ def _require_one_class_map(splits: list[Path]) -> None:
 
 
 def _report(report: Path | None, root: Path) -> Path | None:
-    """Return the path of a split's report. It contains the split's name, like the path of the split's pack."""
+    """Return the path of a split's report. This path, like that of the split's pack, contains the split's name."""
     return None if report is None else report.with_name(f"{report.stem}-{root.name}{report.suffix}")
 
 

@@ -399,7 +399,7 @@ class Ranges:
         return len(self.size)
 
     def taken(self, rows: slice | Ints) -> Ranges:
-        """Return these ranges, limited to the given rows."""
+        """Return the ranges of the given rows only, in the order of `rows`."""
         return Ranges(self.file[rows], self.offset[rows], self.size[rows])
 
 

@@ -437,7 +437,8 @@ def rows_in_lists(names: Sequence[str], lists: list[list[Any]] | ValueError) -> 
 def _values(array: Any) -> list[Any]:
     """Return the values of an array.
 
-    Dictionary values, and lists of these, are looked up all at once: one by one, pyarrow takes 14 times as long.
+    Dictionary values, and lists of these, are looked up all at once, because
+    pyarrow takes 14 times as long to look them up one by one.
     """
     kind = str(array.type)
     if kind.startswith("dictionary<"):

@@ -189,7 +189,8 @@ def convert(
         with `voc` and `yolo`.
     masks : bool
         Whether the segmentations of `coco` are also drawn as a mask, a PNG of category ids, and stored in the field
-        ``mask``. Crowds are drawn first, and smaller objects over larger ones.
+        ``mask``. Crowd regions are painted first, then large objects, then small ones over
+        them.
     voc : path, optional
         A directory in Pascal VOC's layout, such as ``VOCdevkit/VOC2012``, whose ``Annotations`` and
         ``SegmentationClass`` become fields. `src` is this directory, or its ``JPEGImages``.

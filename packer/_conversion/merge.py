@@ -58,7 +58,7 @@ def merge(
     TypeError, ValueError
         If an argument has a wrong type or value.
     OptionError
-        If the format of `dst` has no `shard_size`.
+        If `shard_size` is given although the format of `dst` has no shards.
     SourceError
         If the classes differ; if two samples have the same name; or if the packs have different settings for reading
         their bytes, such as the codec.

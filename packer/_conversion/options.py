@@ -233,7 +233,7 @@ class SourceOptions:
     )
     no_classes: bool = _flag(
         "labels",
-        "Ignore all labels: every image in SRC (with --labels, in the table) gets the label -1, and the pack has no classes.",
+        "Ignore all labels: all images get the label -1, and the pack has no classes.",
     )
     fields: Sequence[str] | Mapping[str, str] = _several(
         "fields",
@@ -255,7 +255,7 @@ class SourceOptions:
     keys: Sequence[str] | Mapping[str, str] = _several(
         "fields",
         "NAME[:KIND]=KEY",
-        "For files of other tools: choose what is read as the image, the label, the sample's name or a field. NAME is image, label, name or the name of the field; KIND is the kind of the field; KEY is the name of the key, column or member in the files, or a position. image=image/encoded: the image is in the key image/encoded. caption:text=txt: the field caption, of kind text, is in the member txt. In a tar, label=json:category takes the label from the value of `category` in the JSON file, and label=directory from the directory of the image.  [default: the usual keys of the format]",
+        "For files of other tools: choose what is read as the image, the label, the sample's name or a field. NAME is `image`, `label`, `name` or a name for the field. KIND is the kind of the field. KEY is the key, column or member to read, or its position. For example, image=image/encoded reads the image from the key image/encoded, and caption:text=txt reads the field caption, a text, from the member txt. In a tar, label=json:category takes the label from the value of `category` in the JSON file, and label=directory from the directory of the image.  [default: the usual keys of the format]",
     )
     no_metadata: bool = _flag(
         "fields", "Ignore metadata.csv, metadata.jsonl, metadata.parquet and dataset.json in SRC."
@@ -268,7 +268,7 @@ class SourceOptions:
     )
     masks: bool = _flag(
         "fields",
-        "For each image, draw the segmentations of --coco into a mask whose pixels are category ids, and store it as the field `mask`. Crowds are drawn first, then large objects, then small ones over them.",
+        "For each image, draw the segmentations of --coco into a mask whose pixels are category ids, and store it as the field `mask`. Crowd regions are painted first, then large objects, then small ones over them.",
     )
     voc: Path | None = _option(
         "path",
@@ -300,7 +300,7 @@ class SourceOptions:
     classes_from: Path | None = _option(
         "pack",
         "labels",
-        "Use the class ids of PACK, for example of train.lmdb for validation images. --on-error applies to images whose class PACK lacks.",
+        "Use the same class ids as PACK, such as the training pack. --on-error applies to images of classes that are not in PACK.",
         metavar="PACK",
         common=True,
     )

@@ -388,7 +388,7 @@ class SharedSource:
 
 
 def partition_of(request: ConversionRequest, scratch: Path | None = None) -> Partition:
-    """Return the conversion in parts that a request describes."""
+    """Return the partition for a request to convert in parts."""
     return Partition(
         request.dst if is_url(request.dst) else Path(os.path.abspath(request.dst)),
         request.parts or 1,

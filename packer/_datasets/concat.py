@@ -490,7 +490,7 @@ class ConcatBatches(TorchDataset):
 
 
 class UnreadableError(OptionTypeError):
-    """Raised for a dataset that is not one of packer's, or whose items packer's threads cannot reproduce.
+    """Raised if a dataset is not one of packer's, or if packer's threads cannot reproduce its items.
 
     Parameters
     ----------

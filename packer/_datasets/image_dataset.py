@@ -720,7 +720,7 @@ class PackItems(TorchDataset):
 
     @cached_property
     def fields(self) -> FieldDecoder | None:
-        """The decoder of fields, if items are dicts or have a target of a detector."""
+        """The decoder of fields if items are dicts or contain the target of a detector; otherwise None."""
         parts = self.item_settings.parts
         return None if parts is None else FieldDecoder(self.reader, parts, self.library)
 

@@ -431,7 +431,7 @@ def _fill_slice(  # noqa: PLR0917
     numbers: Numbers | None,
     part: slice,
 ) -> None:
-    """Let a dataset write a slice of a batch into memory; convert the images to `numbers`, unless that is None."""
+    """Let a dataset write a slice of a batch into memory, and convert the images to `numbers` if it is not None."""
     share = {name: pixels[part] for name, pixels in memory.items()}
     if numbers is None:
         dataset.fill(indices[part], choices[part], share)

@@ -45,7 +45,8 @@ class SampleView:
     own_classes : list of str, optional
         Class names in the order of their ids, instead of the class names in the pack.
     ids : (C + 1,) int64 array, optional
-        For each class of the pack, its index in `own_classes`, and -1 at the end; None if the pack's ids are unchanged.
+        For each class of the pack, its index in `own_classes`; a last element, -1, is for samples without a label. None
+        if the pack's ids are unchanged.
     """
 
     reader: Reader

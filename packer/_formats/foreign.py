@@ -497,7 +497,7 @@ class ShardWriter(ForeignWriter):
                 self._indexes.append(listed)
 
     def _read_back(self, written: Table, rows: Iterable[int]) -> Iterator[Sample]:
-        """Yield the samples in some rows, read from the last shard and from the file of copied bytes."""
+        """Yield the samples of the given rows, read back from the last shard and from the file of copied bytes."""
         names, start = written.sample_names(), self._start
         shard = PackFile(self._path, self.shard_name.format(len(self._shards)))
         with shard, PackFile(self._index, DATA_FILE) as copies:

@@ -316,7 +316,7 @@ def _all_bands(image: Image.Image, data: Buffer) -> Pixels | None:
 
 
 def _numbers(image: Image.Image, data: Buffer) -> Pixels:
-    """Return the numbers of an opened image, (height, width, channels)."""
+    """Return the pixel values of an opened image as an array of shape (height, width, channels)."""
     deep = image.mode.startswith("I;16")
     if not deep and image.mode not in _NUMBERS:
         raise ImageError(f"Pillow reads it in mode {image.mode}, which packer does not know")

@@ -151,7 +151,7 @@ def require_pixels(height: int, width: int, max_pixels: int) -> None:
 
 @functools.cache
 def _installed() -> tuple[str, ...]:
-    """Return the formats among `FORMATS` that this Pillow knows, because `Image.open` fails for others."""
+    """Return the formats among `FORMATS` that this Pillow knows; given any other, `Image.open` fails."""
     Image.init()
     return tuple(name for name in FORMATS if name in Image.OPEN)
 

@@ -56,7 +56,7 @@ class ImageInfo:
     depth : Depth
         How many numbers a pixel has, and of how many bits.
     header : JPEGHeader, optional
-        The header of a JPEG of affordable size, so that a decoder need not read the header again.
+        The header if the file is a JPEG and the header is small enough to keep; a decoder then need not read it again.
     """
 
     kind: str

@@ -281,7 +281,8 @@ class _Wrapper:
         return len(self.source)  # type: ignore[arg-type]
 
     def set_epoch(self, epoch: int) -> None:
-        """Pass the epoch to the source. If the source has no `set_epoch`, pass it to its sampler and dataset."""
+        """Pass the epoch to the source. If the source has no `set_epoch`, pass the epoch to its sampler and
+        its dataset."""
         self._state = None
         inner = [getattr(self.source, name, None) for name in ("sampler", "dataset")]
         targets: list[Any] = [self.source] if hasattr(self.source, "set_epoch") else inner

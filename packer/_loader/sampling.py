@@ -248,7 +248,7 @@ class Turns:
         self._length, self._times = length, np.zeros(length, np.int64)
 
     def of(self, indices: Sequence[int] | Ints) -> Ints:
-        """Return the next indices with turns: each index plus `length` for every earlier occurrence of the sample.
+        """Return the next indices with turns: `length` is added to an index for every earlier occurrence of its sample.
 
         Raises
         ------

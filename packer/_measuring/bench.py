@@ -271,7 +271,7 @@ def bench(
     batch : int
         The number of samples in a batch.
     images : int
-        The number of samples of each path that are read again and again. They are spread evenly over the path.
+        The number of samples of each path to use, spread evenly over the path. These samples are read repeatedly.
     seconds : float
         The approximate time limit. At least one round, which measures every way of reading once, is completed.
     threads : sequence of int, optional

@@ -228,7 +228,7 @@ class Estimate(Displayable):
     tried : int
         Number of images that were converted for the estimate.
     looked_at : int
-        Number of images whose sizes were read: all images, if there was time.
+        Number of images whose size in bytes was read: all images, if there was time.
     exact : bool
         True if all images were converted; then the size is exact.
     size : Interval
@@ -360,7 +360,7 @@ def _remarks(found: Estimate, *, skips: bool) -> Iterator[tuple[str, str]]:
 
 
 def _images(number: Interval) -> str:
-    """Return a number of images and its bounds, in words."""
+    """Return a text that states an estimated number of images, with its bounds."""
     low, value, high = (round(one) for one in (number.low, number.value, number.high))
     between = "" if low == high else f" ({count(low)} to {count(high)})"
     return f"{counted(value, 'image')}{between}"

@@ -331,7 +331,7 @@ class Measurement(NamedTuple):
 
 
 class ChildProcess:
-    """An object in a child process, whose methods this process calls.
+    """An object that lives in a child process; the parent process calls its methods.
 
     The object shares no memory, threads or imports with the objects in other child processes. The child leads a process
     group, so that the CPU time of the processes that it starts can be attributed to it.

@@ -116,7 +116,7 @@ class Trials:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the last trial had all images."""
+        """Whether the last trial converted all images of the source."""
         return len(self.conversions[-1]) == len(self.population)
 
     def size(self) -> Interval:

@@ -66,8 +66,9 @@ def verify(
 
     The samples of an index without checksums are not read, because there is nothing to compare them with.
 
-    Memory use is constant while the samples are read; at the beginning it is 8 bytes for each sample, or 16 if the
-    names are not unique. The result lists every damaged sample, and a limited number of the table's wrong rows.
+    The check of the names takes 8 bytes of memory for each sample, or 16 if names are repeated. After that, memory use
+    does not depend on the number of samples. The result lists every damaged sample, and a limited number of the table's
+    wrong rows.
 
     Parameters
     ----------

@@ -151,7 +151,7 @@ def described_columns(columns: Sequence[Column]) -> list[dict[str, Any]]:
 
 
 def stored_columns(columns: Sequence[Column]) -> Iterator[npt.NDArray[Any]]:
-    """Yield the arrays that a list stores for its fields, without the checksums."""
+    """Yield the arrays of fields that a scan list stores; the checksums are not included."""
     for column in columns:
         if isinstance(column, NumberColumn):
             yield column.values.astype(_dtype(column.field), copy=False)

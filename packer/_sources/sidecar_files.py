@@ -88,8 +88,8 @@ def with_files(
 ) -> Source:
     """Return a source with fields from sidecar files.
 
-    The function lists each directory once to find the files that exist. Images that are files of a field themselves,
-    such as masks among the images, are removed from the source.
+    The function lists each directory once to find the files that exist. An image of the
+    source that is itself a file of a field, such as a mask among the images, is removed from the source.
 
     Parameters
     ----------

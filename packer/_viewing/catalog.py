@@ -206,7 +206,7 @@ class Catalog:
 
     @property
     def categories(self) -> dict[str, Field]:
-        """The fields that divide samples into classes, by name: those with class ids, and booleans."""
+        """The fields that divide samples into classes, as a mapping from name to field: class ids and booleans."""
         return {name: field for name, field in self.fields.items() if _is_category(field)}
 
     def facts(self) -> list[tuple[str, str]]:
@@ -380,7 +380,7 @@ def find_duplicates(catalog: Catalog) -> Duplicates:
 
 
 def image_checksums(table: Table) -> Checksums:
-    """Return the CRC-32C of each image's bytes alone, (N,) uint32, from the checksums of the samples.
+    """Compute the CRC-32C of each image's bytes, (N,) uint32, from the samples' checksums, which cover the row as well.
 
     The checksum of a row is meaningless if the row's name is outside of the table's names, as in a damaged table.
     """

@@ -435,7 +435,7 @@ def split_by(transform: Callable[[Any], Any], by_tensor: bool) -> Split:
 
 
 def pointwise(rest: Callable[[Any], Any] | None) -> tuple[list[Any], Callable[[Any], Any] | None]:
-    """Divide a transform into pixel-wise steps at its beginning and the rest, which is None if no step is left.
+    """Divide a transform into its first pixel-wise steps and the rest; the rest is None if no steps remain.
 
     Pixel-wise steps convert images to tensors, convert them to float32 numbers from 0 to 1, or normalize; see
     `is_pointwise`.

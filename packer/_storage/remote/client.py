@@ -568,7 +568,7 @@ def _get(
 
 
 def _require(answer: Message, url: str) -> None:
-    """Raise RemoteError if a response says that its order failed."""
+    """Raise RemoteError if a response says that the request failed."""
     if "failed" in answer:
         kind = _NameError if answer["failed"] == "name" else RemoteError
         raise kind(f"{redacted(url)}: {answer['why']}")
