@@ -231,9 +231,12 @@ class HDF5Reader(FileReader):
 
         The identifiers of h5py's low-level interface are used: its objects take twice as long.
         """
-        key, links = name.encode(), file.id.links
-        is_here = links.exists(key) and links.get_info(key).type == h5py.h5l.TYPE_HARD
-        dataset = h5py.h5o.open(file.id, key) if is_here else None
+        key = name.encode()
+        try:
+            link = file.id.links.get_info(key).type
+        except (KeyError, RuntimeError):  # as h5py's version reports a missing link
+            link = None
+        dataset = h5py.h5o.open(file.id, key) if link == h5py.h5l.TYPE_HARD else None
         if not isinstance(dataset, h5py.h5d.DatasetID):
             raise CorruptPackError(f"{name!r} is not a dataset in the file itself", self.path)
         created = dataset.get_create_plist()
