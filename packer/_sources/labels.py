@@ -126,12 +126,21 @@ class LabelTexts:
         Class names in the order of their ids.
     refuse : callable
         Makes the error for a row; see `Refuse`.
+    rows : int, optional
+        The number of rows in the table, by default those in `texts`. It sets the largest class id, so that leaving out
+        a row does not make other labels too large.
     """
 
     def __init__(
-        self, texts: Sequence[str], label_type: str | None, classes: Sequence[str] | None, refuse: Refuse
+        self,
+        texts: Sequence[str],
+        label_type: str | None,
+        classes: Sequence[str] | None,
+        refuse: Refuse,
+        rows: int | None = None,
     ) -> None:
         self._texts, self._label_type, self._refuse = texts, label_type, refuse
+        self._rows = len(texts) if rows is None else rows
         self._classes = None if classes is None else list(classes)
         self._classes_are_numbers = self._classes is not None and self._classes == _numbered(len(self._classes))
 
@@ -273,7 +282,7 @@ class LabelTexts:
                 f"is not a class id: ids are 0 or more, and -1 means unlabeled. Pass {_INT} for numbers without "
                 f"classes, or {_CLASS} for names."
             )
-        rows, classes = len(self._texts), self._classes
+        rows, classes = self._rows, self._classes
         most = len(classes) - 1 if classes is not None else largest_id(rows)
         if len(digits) <= _DIGITS and int(digits) <= most:
             return None

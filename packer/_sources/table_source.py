@@ -194,6 +194,7 @@ class TableRows:
         self._label_column: str | None = None
         self._tops = os.path.abspath(root), os.path.realpath(root)
         self._outside: set[str] = set()  # the names that are paths outside of the root
+        self._count = 0  # the rows of the table, including those that are left out
         self._remaining: list[int] | None = None  # if rows were left out, the indices in the table of the other rows
         self.left: dict[int, str] = {}
         self.lines = array("q")
@@ -213,6 +214,7 @@ class TableRows:
         self.readings = [reading_of(spec, self.table) for spec in columns]
         for chunk in self.table.chunks(needed):
             self.lines.extend(chunk.lines)
+            self._count = len(self.lines)
             self._add_names(chunk.columns[path_column], chunk.lines)
             if label_column is not None:
                 self.labels.extend(self._labels(chunk.columns[label_column], chunk.lines))
@@ -285,7 +287,7 @@ class TableRows:
         """Leave out the rows with unusable labels, if the user allows this."""
         if self._label_column is None or not self.table.bad.skip:
             return
-        while unusable := list(self._label_texts().unusable()):  # again, because fewer rows have a smaller largest id
+        while unusable := list(self._label_texts().unusable()):  # again: without these rows all labels may be numbers
             for row, error in unusable:
                 self.table.leave_out(self.lines[row], error)
             self.require_sound()
@@ -320,7 +322,7 @@ class TableRows:
         return self._label_texts().meaning(self.table.bad)
 
     def _label_texts(self) -> LabelTexts:
-        return LabelTexts(self.labels, self.options.label_type, self.options.classes, self._refused_label)
+        return LabelTexts(self.labels, self.options.label_type, self.options.classes, self._refused_label, self._count)
 
     def members(self, meaning: Meaning, account: Account, notes: Iterable[str]) -> dict[str, Any]:
         """Return the attributes of a source with these rows, except its fields, as keyword arguments."""

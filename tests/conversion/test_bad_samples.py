@@ -150,12 +150,13 @@ def test_labels_of_which_most_are_no_ids_or_some_may_be_names_are_an_error(
         packer.convert(tree, tmp_path / "out.lmdb", labels=tmp_path / "t.csv", on_error="skip")
 
 
-def test_the_largest_id_is_that_of_the_rows_that_are_not_left_out(tree: Path, tmp_path: Path) -> None:
+def test_a_row_that_is_left_out_makes_no_other_label_too_large(tree: Path, tmp_path: Path) -> None:
     for number in (3, 4):
         solid(tree / f"{number}.png")
     (tmp_path / "t.csv").write_text("path,label\n0.png,1050\n1.png,1051\n2.png,1\n3.png,2\n4.png,1\n")
     packer.convert(tree, tmp_path / "out.lmdb", labels=tmp_path / "t.csv", on_error="skip")
-    assert [one["name"] for one in packer.info(tmp_path / "out.lmdb").skipped] == ["1.png", "0.png"]
+    assert [one["name"] for one in packer.info(tmp_path / "out.lmdb").skipped] == ["1.png"]
+    assert packer.open_dataset(tmp_path / "out.lmdb").targets.tolist() == [1050, 1, 2, 1]
 
 
 @pytest.mark.parametrize(
