@@ -264,7 +264,7 @@ class Container(abc.ABC):
     """Whether the container's files store checksums of samples, so that an `Entry` may have a `seal`."""
 
     labels_are_ids: ClassVar[bool] = False
-    """Whether labels that are numbers are always class ids. Then a sample with a very large number is a bad sample."""
+    """Whether labels that are numbers are class ids if most of them can be. Then a sample with a larger one is bad."""
 
     root: Path
     files: Sequence[str]

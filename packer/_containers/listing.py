@@ -431,7 +431,8 @@ class _Rows:
         known = own if known is None else known
         if known is None:
             largest = largest_id(len(labels))
-            if most > largest and not container.labels_are_ids:
+            few = container.labels_are_ids and 2 * int((labels > largest).sum()) < len(labels)
+            if most > largest and not few:
                 notes.append(f"labels are numbers without classes, because they reach {most:,}")
                 return labels, [], "int", notes
             known = list(map(str, range(int(labels[labels <= largest].max(initial=UNLABELED)) + 1)))

@@ -159,6 +159,14 @@ def test_one_number_that_is_no_id_changes_no_other_label(tmp_path: Path) -> None
         assert list(dataset.samples) == [(name, at % 2) for at, name in enumerate(NAMES) if at != 2]
 
 
+def test_numbers_of_which_most_are_too_large_for_ids_have_no_classes(tmp_path: Path) -> None:
+    labels = [10**9 + number if number else 1 for number in range(len(NAMES))]
+    archive = zipped(stylegan(tmp_path, [list(one) for one in zip(NAMES, labels, strict=True)]))
+    made = packer.convert(archive, tmp_path / "out.lmdb").manifest
+    assert (made.label_type, made.classes) == ("int", [])
+    assert packer.open_dataset(tmp_path / "out.lmdb").targets.tolist() == labels
+
+
 IMAGES = ["cat/1.png", "cat/2.png", "dog/3.png"]
 
 
