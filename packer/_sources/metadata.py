@@ -17,6 +17,7 @@ import math
 import os
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from packer._containers.roles import NAMES, has_label_name
 from packer._fields import MOST_FIELDS, OF_SCALARS, Field
 from packer._fields.encoding import parsed_json
 from packer._sources.base import BlobColumn, FileColumn, Source
+from packer._sources.file_matching import FileMatcher
 from packer._sources.imagefolder import FilesOf, ImageRule, Walk, imagefolder_source, unlabeled_source
 from packer._sources.labels import unknown_classes
 from packer._sources.sidecar_files import Missing, with_columns
@@ -227,7 +229,7 @@ def metadata_source(
     rows.require_sound()
     _leave_out_files_outside(rows)
     bare = [name for name in rows.names if "/" not in name.replace("\\", "/")]  # one typing error changes no label
-    flat = not has_classes or len(bare) == len(rows.names) or any(os.path.isfile(root / name) for name in bare)
+    flat = not has_classes or len(bare) == len(rows.names) or _are_directly_in(root, bare)
     own = rows.files(rows.columns())
     if flat:
         listed = unlabeled_source(root, rule).without(own)
@@ -256,17 +258,27 @@ def metadata_source(
     return with_columns(source, found, on_missing, skip=table.bad.skip)
 
 
+def _are_directly_in(root: Path, names: Sequence[str]) -> bool:
+    """Tell whether any of these names is that of a file directly in `root`, with the differences that are ignored."""
+    if not names:
+        return False
+    files = [entry.name for entry in os.scandir(root) if entry.is_file()]
+    matched = FileMatcher(files, dict(enumerate(names)), alone=False)
+    return bool(matched.found or matched.several)
+
+
 def _has_labels(table: LabelTable, name: str, kinds: Mapping[str, str]) -> bool:
     """Tell whether a column that is named like labels has labels.
 
-    The column ``labels`` may also be a field: it is one if all its cells are lists.
+    The column ``labels`` may also be a field: it is one if most of its cells are lists.
     """
-    return name == _LABELS[0] or kinds.get(name) != "json" or _has(table, name, int, float, str)
+    return name == _LABELS[0] or kinds.get(name) != "json" or _is_mostly(table, name, int, float, str)
 
 
-def _has(table: LabelTable, name: str, *types: type) -> bool:
-    """Tell whether a column has cells of these types. If so, all other cells are bad, and the column keeps its role."""
-    return any(type(cell) in types for chunk in table.chunks([name]) for cell in chunk.columns[name])
+def _is_mostly(table: LabelTable, name: str, *types: type) -> bool:
+    """Tell whether most cells of a column have one of these types. If so, the other cells are bad."""
+    found = Counter(type(cell) for chunk in table.chunks([name]) for cell in chunk.columns[name] if cell is not None)
+    return 2 * sum(map(found.__getitem__, types)) > found.total()
 
 
 def _require_distinct(table: LabelTable, header: Sequence[str]) -> None:
@@ -375,7 +387,7 @@ def _specs(
         name, dtype = column, ""
         if column in _OF_OBJECTS:
             name, kind = _OF_OBJECTS[column]
-        elif column.endswith(_OF_FILES) and (kind == "text" or (kind == "json" and _has(table, column, str))):
+        elif column.endswith(_OF_FILES) and (kind == "text" or (kind == "json" and _is_mostly(table, column, str))):
             name = column.removesuffix(_OF_FILES)
             kind = "mask" if "mask" in name.lower() else "image"
         elif kind in OF_SCALARS:

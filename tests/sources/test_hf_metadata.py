@@ -147,6 +147,22 @@ def test_a_row_of_an_image_that_does_not_exist_changes_no_class(tmp_path: Path) 
     assert opened(tmp_path).classes == []
 
 
+@pytest.mark.parametrize("name", ["2", "2.PNG"])
+def test_an_image_directly_in_the_tree_may_be_called_otherwise(tmp_path: Path, name: str) -> None:
+    touch(tmp_path, "cat/1.png", "dog/1.png", "2.png")
+    write(tmp_path, ".csv", [{"file_name": one, "caption": "x"} for one in ("cat/1.png", "dog/1.png", name)])
+    source = opened(tmp_path)
+    assert (source.classes, list(source.names)) == ([], ["2.png", "cat/1.png", "dog/1.png"])
+
+
+def test_a_column_of_which_most_cells_are_lists_is_a_field(tmp_path: Path) -> None:
+    touch(tmp_path, "0.png", "1.png", "2.png")
+    cells: list[Any] = [[1, 2], ["a"], "1.png"]
+    rows = [{"file_name": f"{at}.png", "labels": cell, "other_file_name": cell} for at, cell in enumerate(cells)]
+    write(tmp_path, ".jsonl", rows)
+    assert values(opened(tmp_path)) == {"labels": cells, "other_file_name": cells}
+
+
 def test_a_column_of_labels_is_the_label(tmp_path: Path) -> None:
     touch(tmp_path, "a.png", "b.png", "c.png")
     for name in ("label", "labels"):
