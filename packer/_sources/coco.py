@@ -777,7 +777,7 @@ def _names(joined: Joined, shown: str, bad: BadSamples) -> dict[Id, str]:
         if first.setdefault(name, id) != id:
             one = f"{shown}: the images {first[name]} and {id} have the same file_name, {printable(file_name)}"
             joined.record(bad, name, f"image {id}", SourceError(one))
-            if not image.equals(joined.images[first[name]]):
+            if id in joined.unusable or not image.equals(joined.images[first[name]]):
                 names.pop(first[name], None)
             continue
         names[id] = name

@@ -66,13 +66,16 @@ def voc_with_a_line_of_two_words(root: Path) -> Source:
     return source, {**options, "split": "train"}
 
 
-def image_twice(*, same: bool) -> Make:
-    """Return a maker of COCO's annotations with two images of one file, with the same annotations or with others."""
+def image_twice(*more: dict[str, Any]) -> Make:
+    """Return a maker of COCO's annotations with two images of one file.
+
+    For each dict in `more`, the second image has the annotation of the first one, changed by the dict.
+    """
 
     def change(document: dict[str, Any]) -> None:
         document["images"].append({**document["images"][1], "id": 7})
-        if same:
-            document["annotations"].append({**document["annotations"][2], "id": 9, "image_id": 7})
+        own = {**document["annotations"][2], "image_id": 7}
+        document["annotations"] += [{**own, "id": id, **one} for id, one in enumerate(more, 9)]
 
     return coco(change)
 
@@ -133,14 +136,19 @@ CASES: dict[str, tuple[Make, str, set[str]]] = {
         {"image 7"},
     ),
     "images of one file with the same annotations": (
-        image_twice(same=True),
+        image_twice({}),
         "the images 1 and 7 have the same file_name, 1.png",
         {"image 7"},
     ),
     "images of one file with other annotations": (
-        image_twice(same=False),
+        image_twice(),
         "the images 1 and 7 have the same file_name, 1.png",
         {"1.png"},
+    ),
+    "images of one file, and the second has a bad annotation": (
+        image_twice({}, {"category_id": 99}),
+        "annotation 10 of 1.png: its category 99",
+        {"1.png", "image 7"},
     ),
     "annotation without an id": (entry("annotations", 2, id=None), "entry 2 of annotations, .* no id", {"1.png"}),
     "annotation with a text as id": (entry("annotations", 0, id="0"), "all as strings", {"0.png"}),
