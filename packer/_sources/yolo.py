@@ -212,18 +212,19 @@ def yolo_source(
     walk = Walk(root, rule)
     names = walk.all_images()
     notes = walk.notes()
-    images_of: dict[str, list[str]] = {}  # by the paths of their label files
-    for name in names:
-        images_of.setdefault(_label_path(os.path.join(root, name)), []).append(name)
+    expected = {_label_path(os.path.join(root, name)) for name in names}
     if split is not None:
         below = set(names)
         names, missing = described.chosen(root, names)
         account_for_split(walk.account, split, below.difference(names), missing, on_missing, printable(data))
-    stray = _stray_labels(root, images_of)
+    stray = _stray_labels(root, expected)
     walk.account.left_out("file", "it has labels of an image that does not exist", stray)
     if not names:
         raise SourceError(f"{printable(root)}: no images ({rule}) in it{' that the split lists' if split else ''}")
     names.sort()
+    images_of: dict[str, list[str]] = {}  # by the paths of their label files; the split may list only one of them
+    for name in names:
+        images_of.setdefault(_label_path(os.path.join(root, name)), []).append(name)
     bad = bad or BadSamples()
 
     def text_of_image(name: str) -> str | None:
