@@ -40,6 +40,7 @@ from packer._formats import FORMATS, Format, format_for, open_pack, recognise
 from packer._images.resize import ResizeSpec
 from packer._sources.base import Source
 from packer._sources.imagefolder import (
+    FilesOf,
     ImageRule,
     imagefolder_source,
     metadata_files,
@@ -481,19 +482,23 @@ class SourceRequest(SourceOptions):
         if self.coco:
             from packer._sources.coco import coco_source
 
-            return coco_source(self.src, self.coco, masks=self.masks, **how)
+            return coco_source(self.src, self.coco, masks=self.masks, files_of=self._files_of, **how)
         how |= {"split": self.split, "unlabeled": self.unlabeled or self.no_classes}
         if self.voc is not None:
             from packer._sources.voc import voc_source
 
-            return voc_source(self.src, self.voc, **how)
+            return voc_source(self.src, self.voc, files_of=self._files_of, **how)
         assert self.yolo is not None
         from packer._sources.yolo import yolo_source
 
         return yolo_source(self.src, self.yolo, **how)
 
+    @property
+    def _files_of(self) -> FilesOf | None:
+        return partial(files_among, self.src, self.file_fields) if self.file_fields else None
+
     def _of_directory(self, destination: Path | None, classes: list[str] | None, is_split: bool) -> Source:
-        files_of = partial(files_among, self.src, self.file_fields) if self.file_fields else None
+        files_of = self._files_of
         if self.labels is not None:
             options = self.table_options(classes)
             return csv_source(self.src, self.labels, options, on_missing=self.value_of("on_missing"), files_of=files_of)

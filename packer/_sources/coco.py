@@ -26,7 +26,7 @@ from packer._fields.coco import boxes_of, drawn, keypoints_of, segmentation_prob
 from packer._fields.encoding import is_text, parsed_json
 from packer._sources.base import SIZE_FIELDS, BlobColumn, Column, ComputedFields, NumberColumn, ReadBuffer, Source, some
 from packer._sources.file_matching import called_otherwise
-from packer._sources.imagefolder import ImageRule, Walk, images_without_labels
+from packer._sources.imagefolder import FilesOf, ImageRule, Walk, images_without_labels
 from packer._sources.tables import file_text
 from packer._storage.safe_open import name_problem
 from packer._storage.stamps import NO_STAMP, stamp_at
@@ -636,6 +636,7 @@ def coco_source(
     masks: bool = False,
     on_missing: str = "error",
     rule: ImageRule | None = None,
+    files_of: FilesOf | None = None,
     bad: BadSamples | None = None,
 ) -> Source:
     """List the images in COCO annotation files, in the order of their ids.
@@ -658,6 +659,8 @@ def coco_source(
     rule : ImageRule, optional
         The rule that decides which files below `root` are images. Images without an entry in the files are recorded in
         the account of the source.
+    files_of : callable, optional
+        The same as for `imagefolder_source`.
     bad : BadSamples, optional
         Collects the images with an unusable annotation; by default the first of them is an error.
 
@@ -671,7 +674,8 @@ def coco_source(
     joined = read_joined(files, bad)
     names = _names(joined, shown, bad)
     walk = Walk(root, rule or ImageRule())
-    there = _present(root, walk, names, shown, on_missing, {one["name"] for one in bad.found})
+    own = {one["name"] for one in bad.found}.union(() if files_of is None else files_of(names.values()))
+    there = _present(root, walk, names, shown, on_missing, own)
     notes = walk.notes()
     ids = [id for id in sorted(joined.images) if id in there and id not in joined.unusable]
     ids = _with_all_boxes(ids, joined, names, shown, bad)
@@ -787,12 +791,12 @@ def _names(joined: Joined, shown: str, bad: BadSamples) -> dict[Id, str]:
 
 
 def _present(  # noqa: PLR0917
-    root: Path, walk: Walk, names: Mapping[Id, str], shown: str, on_missing: str, bad: Collection[str]
+    root: Path, walk: Walk, names: Mapping[Id, str], shown: str, on_missing: str, own: Collection[str]
 ) -> set[Id]:
     """Return the ids of the images that exist below `root`.
 
-    Missing images, and files without an entry in the annotations, are added to the account. `bad` has the names of bad
-    images, which need not be in `names`.
+    Missing images, and files without an entry in the annotations, are added to the account. `own` has the names of bad
+    images, which need not be in `names`, and the files of fields.
     """
     found = set(walk.all_images())
     there = {id for id, name in names.items() if name in found or stamp_at(os.path.join(root, name)) != NO_STAMP}
@@ -806,7 +810,7 @@ def _present(  # noqa: PLR0917
                 "leaves out missing images."
             )
         walk.account.left_out("image", "it does not exist; --on-missing skip", missing, chosen=True)
-    unnamed = sorted(found.difference(names.values(), bad))
+    unnamed = sorted(found.difference(names.values(), own))
     walk.account.left_out("image", "it has no entry in the annotations", unnamed)
     return there
 

@@ -26,7 +26,7 @@ from packer._fields import MARGIN, Field
 from packer._fields.encoding import encoded_json
 from packer._sources.base import BlobColumn, Column, FileColumn, Source, some
 from packer._sources.file_matching import account_for_split
-from packer._sources.imagefolder import ImageRule, Walk, images_without_labels, subdirectories
+from packer._sources.imagefolder import FilesOf, ImageRule, Walk, images_without_labels, subdirectories
 from packer._sources.tables import encoding_of, file_text
 from packer._storage.safe_open import open_regular
 from packer.errors import SourceError, printable
@@ -213,6 +213,7 @@ def voc_source(
     split: str | None = None,
     on_missing: str = "error",
     rule: ImageRule | None = None,
+    files_of: FilesOf | None = None,
     bad: BadSamples | None = None,
     unlabeled: bool = False,
 ) -> Source:
@@ -232,6 +233,8 @@ def voc_source(
         What happens to images of the split whose files do not exist.
     rule : ImageRule, optional
         The rule that decides which files are images.
+    files_of : callable, optional
+        The same as for `imagefolder_source`.
     bad : BadSamples, optional
         Collects the images with unusable annotations; by default the first of them is an error.
     unlabeled : bool
@@ -254,7 +257,10 @@ def voc_source(
     images: dict[str, list[str]] = {}  # by their names without suffixes, which annotation files have too
     for image in walk.images_in():
         images.setdefault(PurePosixPath(image).stem, []).append(image)
-    nested = _nested(walk, root / folder)
+    nested = _nested(root / folder, rule)
+    if files_of is not None:
+        own = files_of(f"{folder}{image}" for one in images.values() for image in one)
+        nested = [image for image in nested if f"{folder}{image}" not in own]
     walk.account.left_out("image", "they are in subdirectories, where VOC has no images", nested)
     stems, notes = list(images), walk.notes()
     if split is not None:
@@ -293,8 +299,9 @@ def voc_source(
     return images_without_labels("voc", root, listed, walk, notes, columns=columns, doubts=tuple(bad.found))
 
 
-def _nested(walk: Walk, root: Path) -> list[str]:
+def _nested(root: Path, rule: ImageRule | None) -> list[str]:
     """Return the images in subdirectories of `root`, except those in the directories of VOC's layout."""
+    walk = Walk(root, rule or ImageRule())  # not that of the source, whose account would have hidden images as taken
     own = ("Annotations", "ImageSets", "JPEGImages", *_MASKS.values())
     folders = (folder for folder in subdirectories(root) if folder not in own and walk.enters(folder))
     return [image for folder in folders for image in walk.images_below(folder)]

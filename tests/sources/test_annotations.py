@@ -146,6 +146,19 @@ def test_what_annotations_and_images_do_not_have_of_each_other_is_said(tmp_path:
         assert (item.what, [os.path.basename(name) for name in item.names]) == ("file", [os.path.basename(stray)])
 
 
+@pytest.mark.parametrize("build", [coco, voc])
+def test_files_of_fields_are_not_left_out(tmp_path: Path, build: Any) -> None:
+    text = () if build is coco else (XML.format(name="cat", box=BOX.format(right=5)),)
+    root, options = build(tmp_path, *text)
+    folder = "" if build is coco else "JPEGImages/"
+    images(root / folder / "other")
+    with pytest.raises(SourceError, match=r"strict=True stops here.*\n  left out: 3 images"):
+        packer.convert(root, tmp_path / "out.lmdb", strict=True, **options)
+    fields = {"other:bytes": f"{folder}other/{{stem}}.png"}
+    packer.convert(root, tmp_path / "out.lmdb", strict=True, fields=fields, **options)
+    assert not any(item.fate == "left out" for item in Account.from_json(packer.info(tmp_path / "out.lmdb").account))
+
+
 ENCODINGS = {
     "gb2312": "gb2312",
     "GBK": "gbk",
