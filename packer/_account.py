@@ -165,7 +165,7 @@ class Account:
         why = recorded(why)
         item = self._items.setdefault((fate, what, why, chosen), AccountItem(fate, what, why, chosen=chosen))
         item.count += number
-        item.names += map(_storable, listed[: max(0, REPORTED - len(item.names))])
+        item.names += map(storable, listed[: max(0, REPORTED - len(item.names))])
 
     def left_out(self, what: str, why: str, names: Iterable[str] = (), **more: Any) -> None:
         """Add things that will not be in the pack; see `add`."""
@@ -293,7 +293,7 @@ class Account:
         self.add(fate, texts[1], texts[2], entry["names"], count=count, chosen=entry.get("chosen") is True)
 
 
-def _storable(name: str) -> str:
+def storable(name: str) -> str:
     """Return a name that a manifest can store: lone surrogates, which JSON allows in a name, are escaped."""
     try:
         encode_name(name)
@@ -338,7 +338,7 @@ class BadSamples:
             The entry of the sample in `found`.
         """
         self.require_skip(error)
-        self.found.append({"name": _storable(name), "reason": recorded(message_of(error))})
+        self.found.append({"name": storable(name), "reason": recorded(message_of(error))})
         return self.found[-1]
 
     def usable(self, names: Mapping[str, str], read: Callable[[str], _T], where: str) -> dict[str, _T]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from packer._account import Account
+from packer._account import Account, storable
 from packer._codecs import IMAGE_SUFFIXES, UNLABELED
 from packer._containers.roles import has_label_name
 from packer._sources.base import Column, FileColumn, Source, TableColumn
@@ -306,7 +306,7 @@ class TableRows:
             if line in left:
                 self.left[line] = name
                 if name not in elsewhere:
-                    left[line]["name"] = name
+                    left[line]["name"] = storable(name)
                     elsewhere.add(name)
         remaining = [row for row, line in enumerate(self.lines) if line not in left]
         if len(remaining) < len(self.lines):

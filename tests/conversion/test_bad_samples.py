@@ -182,6 +182,15 @@ def test_a_label_of_metadata_that_is_none_leaves_out_its_image_only(
     assert list(packer.open_dataset(tmp_path / "out.lmdb").samples) == [("0.png", 0), ("2.png", 2)]
 
 
+def test_a_path_of_metadata_that_is_no_unicode_leaves_out_its_row_only(tree: Path, tmp_path: Path) -> None:
+    (tree / "text.png").unlink()
+    names = ["0.png", "\ud800.png", "2.png"]
+    (tree / "metadata.jsonl").write_text("".join(f"{json.dumps({'file_name': name})}\n" for name in names))
+    packer.convert(tree, tmp_path / "out.lmdb", on_error="skip")
+    skipped = [entry["name"] for entry in packer.info(tmp_path / "out.lmdb").skipped]
+    assert skipped == ["\\ud800.png", "1.png"]  # nobody knows whether the row is that of 1.png
+
+
 def test_a_path_of_metadata_that_is_none_leaves_out_its_image_only(tmp_path: Path) -> None:
     root = tmp_path / "tree"
     paths = ["depth/0.png", 7, "depth/2.png"]
