@@ -229,7 +229,8 @@ def metadata_source(
     rows.require_sound()
     _leave_out_files_outside(rows)
     bare = [name for name in rows.names if "/" not in name.replace("\\", "/")]  # one typing error changes no label
-    flat = not has_classes or len(bare) == len(rows.names) or _are_directly_in(root, bare)
+    flat = not has_classes or len(bare) == len(rows.names)
+    flat = flat or _are_directly_in(root, [*bare, *rows.left.values()])
     own = rows.files(rows.columns())
     if flat:
         listed = unlabeled_source(root, rule).without(own)

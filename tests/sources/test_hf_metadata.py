@@ -155,6 +155,16 @@ def test_an_image_directly_in_the_tree_may_be_called_otherwise(tmp_path: Path, n
     assert (source.classes, list(source.names)) == ([], ["2.png", "cat/1.png", "dog/1.png"])
 
 
+def test_a_bad_row_of_an_image_directly_in_the_tree_changes_no_class(tmp_path: Path) -> None:
+    touch(tmp_path, "cat/1.png", "dog/1.png", "2.png")
+    objects = [{"bbox": [[0, 0, 1, 1]], "categories": [1] * count} for count in (1, 1, 2)]
+    names = ("cat/1.png", "dog/1.png", "2.png")
+    write(tmp_path, ".jsonl", [{"file_name": one, "objects": own} for one, own in zip(names, objects, strict=True)])
+    source = opened(tmp_path)
+    assert (source.classes, list(source.names)) == ([], ["cat/1.png", "dog/1.png"])
+    assert [one["name"] for one in source.doubts] == ["2.png"]
+
+
 def test_a_column_of_which_most_cells_are_lists_is_a_field(tmp_path: Path) -> None:
     touch(tmp_path, "0.png", "1.png", "2.png")
     cells: list[Any] = [[1, 2], ["a"], "1.png"]
