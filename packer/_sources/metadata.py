@@ -328,9 +328,9 @@ def _account_for_candidates(source: Source, table: LabelTable, kinds: Mapping[st
 
 def _matched(listed: Source, rows: TableRows, on_missing: str) -> tuple[Source, Ints]:
     """Return the source with the images to keep, and each image's row in the table, -1 for an image without a row."""
-    source = listed.without(set(rows.left.values()).difference(rows.names))
-    images = set(listed.names)
-    nameless = sum(rows.left.get(line) not in images for line in rows.table.left)  # bad rows that name no image
+    without = set(listed.names).intersection(rows.left.values()).difference(rows.names)
+    source = listed.without(without)
+    nameless = len(rows.table.left) - len(without)  # bad rows that name no image, or one that another row names
     left = {one["name"] for one in rows.table.bad.found}
     row_of = {name: row for row, name in enumerate(rows.names) if name not in left}
     image_rows = np.fromiter((row_of.pop(name, -1) for name in source.names), np.int64, len(source))

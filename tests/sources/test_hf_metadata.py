@@ -165,6 +165,17 @@ def test_a_bad_row_of_an_image_directly_in_the_tree_changes_no_class(tmp_path: P
     assert [one["name"] for one in source.doubts] == ["2.png"]
 
 
+@pytest.mark.parametrize("text", ["1", "2"])
+def test_a_row_with_the_name_of_another_row_may_be_that_of_an_image_without_a_row(tmp_path: Path, text: str) -> None:
+    touch(tmp_path, "0.png", "1.png", "2.png")
+    rows = [("0.png", "0"), ("1.png", "1"), ("1.png", text)]  # the last one should name 2.png
+    write(tmp_path, ".csv", [{"file_name": name, "caption": one} for name, one in rows])
+    source = opened(tmp_path)
+    first = "metadata.csv, line 4" if text == "1" else "1.png"
+    assert [one["name"] for one in source.doubts] == [first, "2.png"]
+    assert list(source.names) == (["0.png", "1.png"] if text == "1" else ["0.png"])
+
+
 def test_a_column_of_which_most_cells_are_lists_is_a_field(tmp_path: Path) -> None:
     touch(tmp_path, "0.png", "1.png", "2.png")
     cells: list[Any] = [[1, 2], ["a"], "1.png"]
