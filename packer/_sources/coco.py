@@ -116,6 +116,10 @@ class Joined:
     left : dict of (str, str) to (dict, str)
         For each unusable image: its record, and the name of its entry in the file. The keys are the image's name and
         the text of the error.
+    refused : dict of Id to set of str
+        The sample names of the unusable images that are not in `images`, by id.
+    incomplete : set of str
+        Those of these names whose image has an annotation, so that an entry with the same name lacks it.
     """
 
     images: dict[Id, CocoImage] = field(default_factory=dict)
@@ -124,6 +128,8 @@ class Joined:
     unusable: dict[Id, SourceError] = field(default_factory=dict)
     kinds: dict[str, type[Id]] = field(default_factory=dict)
     left: dict[tuple[str, str], tuple[dict[str, str], str]] = field(default_factory=dict)
+    refused: dict[Id, set[str]] = field(default_factory=dict)
+    incomplete: set[str] = field(default_factory=set)
 
     @property
     def category_numbers(self) -> dict[Id, int]:
@@ -280,15 +286,24 @@ class _File:
         if id is not None and id in self._joined.images:
             self._leave_out(id, where, error)
             return
-        self._joined.record(self._bad, name if isinstance(name, str) else where, where, error)
+        name = name if isinstance(name, str) else where
+        self._joined.record(self._bad, name, where, error)
         if id is not None:
             self._joined.unusable[id] = error
+            self._joined.refused.setdefault(id, set()).add(_sample_name(name))
 
     def _refuse_annotation(self, where: str, entry: Any, error: SourceError) -> None:
         of = _id(entry.get("image_id")) if isinstance(entry, dict) else None
         if of is not None and of in self._joined.images:
             self._leave_out(of, self._joined.images[of].members["file_name"], error)
-        elif of not in self._joined.unusable:
+        else:
+            self._refuse_of_no_image(of, where, error)
+
+    def _refuse_of_no_image(self, of: Id | None, where: str, error: SourceError) -> None:
+        """Record an annotation whose image is unknown, or is refused; then its file lacks this annotation."""
+        if of is not None and of in self._joined.unusable:
+            self._joined.incomplete |= self._joined.refused.get(of, set())
+        else:
             self._bad.add(where, error)
 
     def _join_categories(self, entries: list[dict[str, Any]]) -> None:
@@ -325,13 +340,8 @@ class _File:
             what = f"annotation {id}"
             image = None if of is None else self._joined.images.get(of)
             if of is None or image is None:
-                if of not in self._joined.unusable:
-                    self._bad.add(
-                        what,
-                        self._refused(
-                            f"{what} belongs to the image {of!r}, which is not in the list of images. {_REMEDY}"
-                        ),
-                    )
+                unknown = f"{what} belongs to the image {of!r}, which is not in the list of images. {_REMEDY}"
+                self._refuse_of_no_image(of, what, self._refused(unknown))
                 continue
             name, problem = image.members["file_name"], self._problem(entry, image)
             if problem is not None:
@@ -375,6 +385,8 @@ class _File:
             name = name if image is None else image.members["file_name"]
             self._joined.record(self._bad, name, f"image {id}", error)
             self._joined.unusable[id] = error
+            if image is None:
+                self._joined.refused[id] = {_sample_name(name)}
 
     def _join(self, known: dict[str, Any], more: dict[str, Any], what: str) -> SourceError | None:
         """Add members to the known ones; return an error if one of them contradicts an earlier file."""
@@ -787,6 +799,8 @@ def _names(joined: Joined, shown: str, bad: BadSamples) -> dict[Id, str]:
         names[id] = name
         if name != file_name:
             image.members["file_name"] = file_name
+    for name in joined.incomplete.intersection(first):
+        names.pop(first[name], None)
     return names
 
 

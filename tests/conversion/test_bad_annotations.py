@@ -80,6 +80,12 @@ def image_twice(*more: dict[str, Any]) -> Make:
     return coco(change)
 
 
+def annotated_without_height(document: dict[str, Any]) -> None:
+    """Add an entry without a valid height to COCO's annotations, for the file of another image, with an annotation."""
+    document["images"].append({**document["images"][1], "id": 7, "height": 0})
+    document["annotations"].append({**document["annotations"][2], "id": 9, "image_id": 7})
+
+
 def metadata_and(row: str) -> Make:
     """Return a maker of images with a table of the Hub that has a further row."""
 
@@ -134,6 +140,16 @@ CASES: dict[str, tuple[Make, str, set[str]]] = {
         coco(lambda document: document["images"].append({**document["images"][1], "id": 7, "height": 0})),
         "image 7 has the height 0",
         {"image 7"},
+    ),
+    "annotated entry without a height of an image that another has": (
+        coco(annotated_without_height),
+        "image 7 has the height 0",
+        {"1.png"},
+    ),
+    "images with one id, one of which has another id too": (
+        coco(lambda document: document["images"].append({**document["images"][0], "id": 1})),
+        "the id 1 occurs twice",
+        {"0.png", "1.png"},  # nobody knows to which of them the annotation of image 1 belongs
     ),
     "images of one file with the same annotations": (
         image_twice({}),
