@@ -75,5 +75,10 @@ def largest_id(samples: int) -> int:
     return 1000 + 10 * samples
 
 
+def are_few(different: int, samples: int) -> bool:
+    """Tell whether labels of another kind than those of most samples are so few that they are mistakes."""
+    return 2 * different < samples and different <= max(1, samples // 10)
+
+
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """The suffixes by which ImageFolder recognises images: IMG_EXTENSIONS in torchvision/datasets/folder.py."""

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packer._account import BadSamples
-from packer._codecs import LABEL_TYPES, UNLABELED, largest_id
+from packer._codecs import LABEL_TYPES, UNLABELED, are_few, largest_id
 from packer._containers.compression import PackedRanges, PackedSpool
 from packer._containers.contract import Container, Entry, Named, Packed, Piece, Ranges, Seal, Seals
 from packer._containers.discovery import above_classes, account_for_layout, by_class, numbered_classes, splits_among
@@ -431,7 +431,7 @@ class _Rows:
         known = own if known is None else known
         if known is None:
             largest = largest_id(len(labels))
-            few = container.labels_are_ids and 2 * int((labels > largest).sum()) < len(labels)
+            few = container.labels_are_ids and are_few(int((labels > largest).sum()), len(labels))
             if most > largest and not few:
                 notes.append(f"labels are numbers without classes, because they reach {most:,}")
                 return labels, [], "int", notes
@@ -441,14 +441,17 @@ class _Rows:
     def _of_one_kind(self, labels: Labels, samples: Names) -> Labels:
         """If labels are partly numbers and partly class names, leave out the samples with the rarer kind of label.
 
-        Raise an error if unusable samples are errors, or if both kinds are equally frequent.
+        Raise an error if unusable samples are errors, or if the rarer kind is frequent.
         """
         named, numbers = labels <= _NAMED, labels > UNLABELED
         if not named.any() or not numbers.any():
             return labels
-        if named.sum() == numbers.sum():
-            raise SourceError(f"{_shown(self._container)}: half of the labels are numbers, the others are class names")
         few, most = (named, "numbers") if named.sum() < numbers.sum() else (numbers, "class names")
+        if not are_few(int(few.sum()), int(named.sum() + numbers.sum())):
+            raise SourceError(
+                f"{_shown(self._container)}: {numbers.sum():,} labels are numbers, {named.sum():,} are class names. "
+                "Use labels of one kind."
+            )
         names = list(self._class_names)
         reasons = {}
         for label in np.unique(labels[few]).tolist():

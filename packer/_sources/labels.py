@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from packer import _account
 from packer._account import REPORTED, BadSamples
-from packer._codecs import LABEL_TYPES, UNLABELED, largest_id
+from packer._codecs import LABEL_TYPES, UNLABELED, are_few, largest_id
 from packer._fields import KINDS, Field
 from packer._sources.base import BlobColumn, Column, NumberColumn, RangeColumn, ReadBuffer, Source, some
 from packer._table import Ints, Labels
@@ -192,7 +192,7 @@ class LabelTexts:
             return problems
         no_ids = {text: problem for text in self._distinct if (problem := self._id_problem(text))}
         rows = sum(map(self._distinct.__getitem__, no_ids))
-        return no_ids if 2 * rows < sum(self._distinct.values()) else {}
+        return no_ids if are_few(rows, sum(self._distinct.values())) else {}
 
     def _problem(self, text: str) -> str | None:
         """Return the reason why a label is unusable regardless of the other labels; None if there is none."""

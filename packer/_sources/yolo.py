@@ -22,7 +22,7 @@ from packer._account import BadSamples
 from packer._fields import MARGIN, Field, Stored
 from packer._fields.encoding import is_text, short
 from packer._images.probe import inspect
-from packer._sources.base import BlobColumn, ComputedFields, ReadBuffer, Source
+from packer._sources.base import BlobColumn, ComputedFields, ReadBuffer, Source, some
 from packer._sources.file_matching import account_for_split
 from packer._sources.imagefolder import ImageRule, Walk, images_without_labels
 from packer._sources.tables import file_text, text_of
@@ -222,20 +222,9 @@ def yolo_source(
     if not names:
         raise SourceError(f"{printable(root)}: no images ({rule}) in it{' that the split lists' if split else ''}")
     names.sort()
-    images_of: dict[str, list[str]] = {}  # by the paths of their label files; the split may list only one of them
-    for name in names:
-        images_of.setdefault(_label_path(os.path.join(root, name)), []).append(name)
     bad = bad or BadSamples()
-
-    def text_of_image(name: str) -> str | None:
-        text = _text(os.path.join(root, name), described)
-        path = _label_path(os.path.join(root, name))
-        if text is not None and len(images_of[path]) > 1:
-            both = " and ".join(map(printable, images_of[path][:2]))
-            raise SourceError(f"{printable(root)}: {both} have the same label file, {printable(path)}. Rename one.")
-        return text
-
-    usable = bad.usable(dict(zip(names, names, strict=True)), text_of_image, printable(root))
+    keys = dict(zip(names, names, strict=True))
+    usable = bad.usable(keys, lambda name: _text(os.path.join(root, name), described), printable(root))
     names, texts = list(usable), list(usable.values())
     if not any(text is not None for text in texts):
         raise SourceError(
@@ -248,10 +237,19 @@ def yolo_source(
     fields = described.fields(polygons=polygons)
     column = BlobColumn.of(Field(_TEXT, "text"), (None if text is None else text.encode("utf-8") for text in texts))
     computed = ComputedFields(fields, _ValuesInPixels(fields, described.keypoints))
-    notes = [*described.notes, *notes]
+    notes = [*described.notes, *notes, *_shared_labels(root, usable)]
     return images_without_labels(
         "yolo", root, names, walk, notes, columns=[column], computed=computed, doubts=tuple(bad.found)
     )
+
+
+def _shared_labels(root: Path, texts: Mapping[str, str | None]) -> list[str]:
+    """Return a note on images with the same label file: Ultralytics, too, reads it for each of them."""
+    images_of: dict[str, list[str]] = {}
+    for name in (name for name, text in texts.items() if text is not None):
+        images_of.setdefault(_label_path(os.path.join(root, name)), []).append(name)
+    shared = [" and ".join(map(printable, names)) for names in images_of.values() if len(names) > 1]
+    return [f"images have the same label file: {some(shared)}"] if shared else []
 
 
 @dataclass(frozen=True)

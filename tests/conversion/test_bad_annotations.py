@@ -46,12 +46,6 @@ def voc_of_one_stem(root: Path) -> Source:
     return source, options
 
 
-def yolo_of_one_stem(root: Path) -> Source:
-    source, options = sourcekinds.yolo(root)
-    draw(source / "1.bmp")
-    return source, options
-
-
 def voc_with_a_line_twice(root: Path) -> Source:
     source, options = sourcekinds.voc(root)
     (source / "ImageSets" / "Main").mkdir(parents=True)
@@ -191,11 +185,6 @@ CASES: dict[str, tuple[Make, str, set[str]]] = {
         voc_of_one_stem,
         r"1\.bmp and 1\.png have the same annotation file, 1\.xml",
         {"JPEGImages/1.bmp", "JPEGImages/1.png"},
-    ),
-    "images of YOLO with one stem": (
-        yolo_of_one_stem,
-        r"1\.bmp and 1\.png have the same label file, .*labels/1\.txt",
-        {"1.bmp", "1.png"},
     ),
     "image of VOC that a split names twice": (
         voc_with_a_line_twice,

@@ -140,8 +140,8 @@ def test_a_label_that_is_no_id_among_ids_is_left_out(tree: Path, tmp_path: Path,
     assert list(packer.open_dataset(tmp_path / "out.lmdb").samples) == [("0.png", 0), ("2.png", 1)]
 
 
-@pytest.mark.parametrize("labels", ["-5 7 -3", "0.5 1 0.25", "010 1 2"])
-def test_labels_of_which_most_are_no_ids_or_some_may_be_names_are_an_error(
+@pytest.mark.parametrize("labels", ["-5 7 -3", "0.5 1 0.25", "0.5 1 0.25 1 2 1", "010 1 2"])
+def test_labels_of_which_many_are_no_ids_or_some_may_be_names_are_an_error(
     tree: Path, tmp_path: Path, labels: str
 ) -> None:
     rows = [f"{number}.png,{label}\n" for number, label in enumerate(labels.split())]
@@ -292,9 +292,10 @@ def test_the_few_labels_of_another_kind_in_a_container_are_left_out(
     bad = BadSamples(skip=True)
     assert list_samples(entries, bad=bad).labels.tolist() == left
     assert [one["name"] for one in bad.found] == ["1.jpg"]
-    entries.given = [Entry("0.jpg", b"1", "cat"), Entry("1.jpg", b"1", 0)]
-    with pytest.raises(SourceError, match="half of the labels are numbers, the others are class names"):
-        list_samples(entries, bad=bad)
+    for mixed, counts in [(["cat", 0], "1 labels are numbers, 1 are"), ([0, 1, 0, "a", "b"], "3 .*, 2 are")]:
+        entries.given = [Entry(f"{at}.jpg", b"1", label) for at, label in enumerate(mixed)]
+        with pytest.raises(SourceError, match=f"{counts} class names. Use labels of one kind"):
+            list_samples(entries, bad=bad)
 
 
 def test_samples_of_classes_that_the_given_pack_lacks_are_left_out(tmp_path: Path) -> None:
