@@ -67,6 +67,7 @@ _MOST_DOTS = 100  # in the key of a sample
 _ODD = re.compile(r"\\|^\.?/|//|/\.\.?/|^\.\./")
 _REMEMBERED = 100_000  # keys without an image
 _NO_IMAGE = "they have no image"
+_UNCOUNTED, _REPORTED = -1, -2  # in place of an image's offset: samples that the account counts, and that errors name
 _HIDDEN = "their names begin with a dot, so they have no sample key"
 _FIRST_DOT = "The key of a sample ends at the first dot of a file's name"
 _AGAIN = "Create the tar again with its members sorted by name: `tar --sort=name`"
@@ -884,7 +885,7 @@ class Tar(Container):
         True if the members of any sample are scattered.
     lacking : dict of str to dict of str to (int, int)
         For each role, the samples that lack it. Each sample's key maps to the number of its file and its image's
-        offset.
+        offset, or to `_UNCOUNTED` or `_REPORTED` if it has no image.
     """
 
     kind = "webdataset"
@@ -949,20 +950,21 @@ class Tar(Container):
                 self.doubts[self.files[unit]] = reader.members.doubt
             self.account.update(reader.account)
         if unit == self.units - 1:
-            self.account.left_out("sample", _NO_IMAGE, self.lacking["image"])
+            uncounted = [key for key, (_, image) in self.lacking["image"].items() if image == _UNCOUNTED]
+            self.account.left_out("sample", _NO_IMAGE, uncounted)
 
-    def lacks(self, role: str, key: str, unit: int, image: int = -1) -> str:
+    def lacks(self, role: str, key: str, unit: int, image: int) -> str:
         """Record that a sample has no image, or no label; `role` tells which, `image` is the offset of its image.
 
         If another file has what is missing, return the reason why this is an error; otherwise an empty text.
         """
         own, others = self.lacking[role], self.lacking["label" if role == "image" else "image"]
-        there, other = others.get(key, (unit, -1))
+        there, other = others.get(key, (unit, _UNCOUNTED))
         if there == unit:
-            if role == "image" and (key in own or len(own) >= _REMEMBERED):
+            if image == _UNCOUNTED and (key in own or len(own) >= _REMEMBERED):
                 self.account.left_out("sample", _NO_IMAGE, [key])
             if key in own or len(own) < _REMEMBERED:
-                own[key] = unit, image
+                own[key] = unit, own[key][1] if role == "image" and key in own else image
             return ""
         del others[key]
         files = " and in ".join(printable(self.files[one]) for one in (there, unit))
@@ -1067,6 +1069,8 @@ class _Entries:
             member = min(apart[number].members[one] for one in self._needed(apart[number]))
             why = f"byte {member.header}: {printable(member.name)}: is not next to the image of its sample. {_AGAIN}"
             self._container.retracted |= {(self._unit, offset): why for offset in lacking or complete}
+            if not lacking:  # the members may belong to an image in another file
+                self._container.lacks("image", apart[number].key, self._unit, _REPORTED)
 
     def _needed(self, sample: TarSample) -> set[str]:
         """Return the extensions of members that make a sample unusable if they are not next to its image."""
@@ -1075,15 +1079,15 @@ class _Entries:
 
     def _leave_out(self, sample: TarSample) -> None:
         """Record in the account a sample without an image; _MemberError if the sample has other image extensions."""
-        members = sample.members
-        if sample.has_image:
-            images = ", .".join(map(printable, self._container.images))
-            raise self._error(sample.first, f"the sample has images, but no .{images}. {self._advice()}")
-        account, label = self._container.account, self._container.label
-        if not any(one in self._container.fields_of or (label and one == label.extension) for one in members):
-            account.not_looked_at("member", "they belong to no image", [one.name for one in members.values()])
+        container, members = self._container, sample.members
+        if container.roles.isdisjoint(members) and not sample.has_image:
+            names = [one.name for one in members.values()]
+            container.account.not_looked_at("member", "they belong to no image", names)
             return
-        self._container.lacks("image", sample.key, self._unit)
+        place = _REPORTED if sample.has_image else _UNCOUNTED
+        if not container.lacks("image", sample.key, self._unit, place) and sample.has_image:
+            images = ", .".join(map(printable, container.images))
+            raise self._error(sample.first, f"the sample has images, but no .{images}. {self._advice()}")
 
     def _label(self, sample: TarSample, image: TarMember) -> int | float | str | None:
         label = self._container.label

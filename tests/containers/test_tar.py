@@ -643,10 +643,14 @@ SHARDS = "the members of sample x are in 0.tar and in 1.tar"
         ([[Y + X[1:]], [Z + X[1:]]], ["y.jpg", "z.jpg"], [], 2),
         ([[Y + X[1:] + Z + [("x.seg.png", PNG)]]], ["y.jpg", "z.jpg"], ["has images, but no .jpg"], 0),
         ([[X + Y + [("x.seg.png", PNG)]]], ["y.jpg"], ["x.jpg: byte [0-9]+: x.seg.png: is not next to the image"], 0),
+        ([[Y + X[:1]], [X + Z + X[1:]]], ["y.jpg", "z.jpg"], [SHARDS, APART], 0),
+        ([[X + Z + X[1:]], [Y + X[:1]]], ["y.jpg", "z.jpg"], [SHARDS, APART], 0),
+        ([[Y + X[:1]], [Z + X[1:] + [("x.seg.png", PNG)]]], ["y.jpg", "z.jpg"], [SHARDS], 0),
     ],
     ids=[
         *("in another archive", "before a complete sample", "of two complete samples", "in the next shard"),
         *("in the previous shard", "in no shard", "parts of one", "a mask"),
+        *("of one of two shards", "of one of two shards, the other first", "with a mask in the next shard"),
     ],
 )
 def test_a_sample_with_all_members_is_kept_and_each_other_is_counted_once(
