@@ -637,10 +637,10 @@ def check_free(destination: Path, *, overwrite: bool) -> None:
             )
 
 
-def _state(path: Path) -> tuple[int, list[str]]:
-    """Return what changes when a file or a directory is replaced, or a file is added to the directory."""
+def _state(path: Path) -> int | list[str]:
+    """Return the size of a file, or the names below a directory: unlike inodes and times, no rename changes these."""
     status = os.lstat(path)
-    return status.st_ino, sorted(_files_below(path)) if stat.S_ISDIR(status.st_mode) else []
+    return sorted(_files_below(path)) if stat.S_ISDIR(status.st_mode) else status.st_size
 
 
 def _is_empty(destination: Path) -> bool:

@@ -291,11 +291,11 @@ def replacing(path: Path, shown: Path | None = None) -> Iterator[AppendFile]:
 def rename_new(old: Path, new: Path) -> None:
     """Rename a file or a directory; FileExistsError if `new` exists, unless the system or file system cannot tell."""
     if sys.platform == "linux" and (library := ctypes.CDLL(None, use_errno=True)) and hasattr(library, "renameat2"):
-        names = os.fsencode(os.path.abspath(old)), os.fsencode(os.path.abspath(new))
-        if library.renameat2(_NO_FOLDER, names[0], _NO_FOLDER, names[1], _NOREPLACE) == 0:
+        if library.renameat2(_NO_FOLDER, os.fsencode(old), _NO_FOLDER, os.fsencode(new), _NOREPLACE) == 0:
             return
-        if (number := ctypes.get_errno()) not in _UNABLE:
-            raise OSError(number, os.strerror(number), os.fspath(old), None, os.fspath(new))
+        if ctypes.get_errno() == errno.EEXIST:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(new))
+    # The other errors do not matter: some systems refuse renameat2 with EPERM or ENOSYS, and others refuse its flag.
     os.rename(old, new)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 import re
 import shutil
@@ -13,6 +15,7 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -431,6 +434,35 @@ def test_a_file_that_a_user_writes_to_the_destination_last_is_not_replaced(
     with pytest.raises(DestinationError, match=rf"{name}: exists already"):
         packer.convert(room / "more", room / name)
     assert (room / name).read_text() == "own"
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSYS, errno.EPERM, errno.EACCES], ids=errno.errorcode.get)
+def test_a_pack_is_renamed_where_renameat2_is_refused(room: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some file systems refuse it, old kernels, and containers that allow only the calls that they know."""
+
+    def refuse(*arguments: object) -> int:
+        ctypes.set_errno(number)
+        return -1
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda *name, **options: SimpleNamespace(renameat2=refuse))
+    packer.convert(room / "more", room / "new.lmdb")
+    packer.convert(room / "more", room / "t.pth", overwrite=True)
+    assert packer.digest(room / "new.lmdb") == packer.digest(room / "t.pth") == packer.digest(room / "more.lmdb")
+
+
+def test_a_pack_is_replaced_on_disks_where_a_rename_changes_inodes(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    renames: list[Path] = []
+
+    def rename(old: Path, new: Path) -> None:
+        renames.append(old)
+        assert len(renames) < 5
+        shutil.copytree(old, new)
+        shutil.rmtree(old)
+
+    monkeypatch.setattr(os, "rename", rename)
+    packer.convert(room / "more", room / "t.pth", overwrite=True)
+    assert packer.digest(room / "t.pth") == packer.digest(room / "more.lmdb")
+    assert renames == [room / "t.pth"]
 
 
 def test_a_directory_with_files_that_systems_and_readers_leave_is_replaced(room: Path) -> None:
