@@ -109,6 +109,23 @@ def test_a_lost_answer_is_no_failure(
     assert content(s3, bucket) == {"train.lmdb": large.read_bytes()}
 
 
+def test_a_lost_answer_to_a_small_object_is_no_failure(
+    s3: Any, bucket: str, tmp_path: Path, proxied: Callable[..., Proxy]
+) -> None:
+    (tmp_path / "small").write_bytes(b"small")
+    lost: list[str] = []
+
+    def watch(request: str, when: str) -> None:
+        if when == "after" and request.startswith("PUT") and not lost:
+            lost.append(request)
+            raise CutError
+
+    proxied(watch)
+    upload(f"s3://{bucket}/train.lmdb", tmp_path / "log", ("", tmp_path / "small"))
+    assert lost
+    assert content(s3, bucket) == {"train.lmdb": b"small"}
+
+
 def test_a_busy_store_is_asked_again(
     s3: Any, bucket: str, large: Path, tmp_path: Path, proxied: Callable[..., Proxy]
 ) -> None:
@@ -265,13 +282,50 @@ def test_an_object_of_others_is_not_replaced_with_those_of_the_old_pack(
             s3.put_object(Bucket=bucket, Key="train.pth/new.pth", Body=b"of others")
 
     proxied(watch)
-    with pytest.raises(DestinationError, match=r"new\.pth: was written after the upload began.*delete it, and run"):
+    with pytest.raises(DestinationError, match=r"new\.pth: was written by another program.*delete it, and run"):
         upload(url, log, *files, overwrite=True)
     assert content(s3, bucket)["train.pth/new.pth"] == b"of others"
     proxied(lambda request, when: None)
     s3.delete_object(Bucket=bucket, Key="train.pth/new.pth")
     upload(url, log, *files, overwrite=True)
     assert content(s3, bucket) == {f"train.pth/{place}": bytes(size) for place, _ in files}
+
+
+@pytest.mark.parametrize("case", [(100, "lost"), (LARGE, "lost"), (100, "killed"), (LARGE, "killed"), (100, "sealed")])
+def test_a_replacement_goes_on_after_an_object_that_the_replaced_pack_did_not_have(
+    s3: Any, bucket: str, tmp_path: Path, proxied: Callable[..., Proxy], case: tuple[int, str]
+) -> None:
+    """The answer to the object is lost, the run is killed after it, or the store's ETag is not the object's MD5."""
+    (size, how), cut = case, list[str]()
+    for place in ("manifest.json", "a.pth", "new.pth"):
+        (tmp_path / place).write_bytes(os.urandom(size))
+    files = [(place, tmp_path / place) for place in ("manifest.json", "a.pth", "new.pth")]
+    url, log = f"s3://{bucket}/train.pth", tmp_path / "another log"
+    upload(url, tmp_path / "log", *files[:2])
+
+    def watch(request: str, when: str) -> int | None:
+        method, _, rest = request.partition(" ")
+        is_last = "new.pth" in rest and (method, "uploadId" in rest) == (
+            ("PUT", False) if size == 100 else ("POST", True)
+        )
+        if is_last and when == "before" and how == "sealed":
+            there = {"Bucket": bucket, "Key": "train.pth/new.pth"}
+            begun = s3.create_multipart_upload(**there)["UploadId"]
+            part = s3.upload_part(**there, UploadId=begun, PartNumber=1, Body=files[2][1].read_bytes())
+            parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
+            s3.complete_multipart_upload(**there, UploadId=begun, MultipartUpload=parts)
+        elif is_last and when == "after" and not cut:
+            cut.append(request)
+            raise CutError
+        return 403 if cut and how == "killed" else None
+
+    proxied(watch)
+    if how == "killed":
+        with pytest.raises(RemoteError, match="access is denied"):
+            upload(url, log, *files, overwrite=True)
+        proxied(lambda request, when: None)
+    upload(url, log, *files, overwrite=True)
+    assert content(s3, bucket) == {f"train.pth/{place}": path.read_bytes() for place, path in files}
 
 
 def test_what_is_no_pack_is_not_replaced(s3: Any, bucket: str, large: Path, tmp_path: Path) -> None:

@@ -436,8 +436,12 @@ class _ObjectUpload:
         """Send a small file; return the object's ETag."""
         data = self._read(0, self.size)
         md5 = md5_of(data).hex()
-        was_sent = not replace and self._is_there(md5)  # just before an earlier run was killed
-        etag = md5 if was_sent else self._bucket.put(self._key, data, replace=replace)
+        try:
+            etag = self._bucket.put(self._key, data, replace=replace)
+        except FileExistsError:  # possibly sent by an earlier run that was killed, or by a request without a response
+            if not self._is_there(md5):
+                raise
+            etag = md5
         self._progress(self.size)
         return etag
 

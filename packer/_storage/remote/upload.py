@@ -59,7 +59,7 @@ class Upload:
 
     def __init__(self, destination: str | Path, log: UploadLog, *, overwrite: bool) -> None:
         url = parse(destination)
-        self._key = url.key.strip("/")
+        self._url, self._key = str(url), url.key.strip("/")
         self._log, self._overwrite = log, overwrite
         self._store = writable_store(destination)
         self._listed: list[str] | None = None
@@ -124,17 +124,19 @@ class Upload:
             self._take_apart()
         sent = _ByteCount(sum(path.stat().st_size for _, path in ordered), progress)
         replaced = self._log.replaced or set()
-        for key, (_, path) in zip(keys, ordered, strict=True):
+        for key, (name, path) in zip(keys, ordered, strict=True):
             replace = self._overwrite and key in replaced
             try:
                 self._store.send(path, key, self._log, replace=replace, progress=sent.add)
             except DestinationError:
-                if not self._overwrite or replace or self._store.find(key) is None:
+                if not self._overwrite or replace or (found := self._store.find(key)) is None:
                     raise
-                raise DestinationError(
-                    f"{self._store.display_name(key)}: was written after the upload began, by another program or by an "
-                    "interrupted run. Check it, delete it, and run the same command to continue."
-                ) from None
+                if not _has_bytes_of(join(self._url, name) if name else self._url, path):
+                    raise DestinationError(
+                        f"{self._store.display_name(key)}: was written by another program after the upload began. "
+                        "Check it, delete it, and run the same command to continue."
+                    ) from None
+                self._log.finished(key, found.etag)  # an earlier run was killed before it could record this
         if self._overwrite:
             self._store.delete(sorted((replaced & {*self._present()}) - {*keys}))
         return notes
@@ -251,7 +253,7 @@ class SharedPrefix:
             try:
                 self._store.send(path, f"{self._key}/{name}", log, replace=False, progress=lambda size: None)
             except DestinationError:
-                if self._has_bytes_of(path, name):
+                if _has_bytes_of(join(self._url, name), path):
                     return
                 if pause is None or self._store.find(f"{self._key}/{name}") is not None:
                     raise
@@ -267,20 +269,20 @@ class SharedPrefix:
         """Abort the unfinished uploads of other processes, alive or not."""
         self._store.abort_others(self._key, log, even_alive=True)
 
-    def _has_bytes_of(self, path: Path, name: str) -> bool:
-        """Compare an object with a file byte by byte, because not every store's ETag is a checksum."""
-        url = join(self._url, name)
-        with open(open_regular(path), "rb") as file:
-            found = client.head(url)
-            if found is None or found.size != path.stat().st_size:
-                return False
-            try:
-                return all(
-                    client.get(url, start, min(start + _PIECE, found.size), found) == file.read(_PIECE)
-                    for start in range(0, found.size, _PIECE)
-                )
-            except FileNotFoundError:  # another process dropped it meanwhile
-                return False
+
+def _has_bytes_of(url: str, path: Path) -> bool:
+    """Compare an object with a file byte by byte, because not every store's ETag is a checksum."""
+    with open(open_regular(path), "rb") as file:
+        found = client.head(url)
+        if found is None or found.size != path.stat().st_size:
+            return False
+        try:
+            return all(
+                client.get(url, start, min(start + _PIECE, found.size), found) == file.read(_PIECE)
+                for start in range(0, found.size, _PIECE)
+            )
+        except FileNotFoundError:  # another process dropped it meanwhile
+            return False
 
 
 class WritableStore(Protocol):
