@@ -237,7 +237,7 @@ class N5Array:
         self.compression = self._compression(attributes)
         self.grid = tuple(-(-size // block) for size, block in zip(self.shape, self.blocks, strict=True))
         self.files = BlockFiles(f"{name}/" if name else "", self.grid, self._block_indices())
-        self._slab: tuple[int, npt.NDArray[Any]] | None = None
+        self._slab: tuple[int, npt.NDArray[Any] | SourceError] | None = None
 
     @staticmethod
     def are_of_one(attributes: dict[str, Any] | None) -> bool:
@@ -298,9 +298,17 @@ class N5Array:
         return np.frombuffer(self._expanded(block), self.dtype)
 
     def _read_slab(self, number: int) -> npt.NDArray[Any]:
-        """Return the elements of all blocks whose number along the first axis is `number`."""
-        if self._slab is not None and self._slab[0] == number:
-            return self._slab[1]
+        """Return the elements of all blocks whose number along the first axis is `number`; the last ones are kept."""
+        if self._slab is None or self._slab[0] != number:
+            try:
+                self._slab = number, self._slab_of(number)
+            except SourceError as error:
+                self._slab = number, error
+        if isinstance(self._slab[1], SourceError):
+            raise SourceError(str(self._slab[1]))
+        return self._slab[1]
+
+    def _slab_of(self, number: int) -> npt.NDArray[Any]:
         height = min(self.blocks[0], self.shape[0] - number * self.blocks[0])
         if (size := height * math.prod(self.shape[1:]) * self.dtype.itemsize) > MOST_UNPACKED:
             raise self.error(f"a row of its blocks has {size:,} bytes, too many to read at once")
@@ -314,7 +322,6 @@ class N5Array:
             corner[0] = 0
             room = slab[tuple(slice(at, at + step) for at, step in zip(corner, self.blocks, strict=True))]
             room[...] = self.elements(block).reshape(block.extent)[tuple(map(slice, room.shape))]
-        self._slab = number, slab
         return slab
 
     def _from_header(self, number: int, file: PackFile) -> Block:
@@ -520,7 +527,9 @@ class _OneByOne(N5Images):
         if self._sizes is not None:
             return begins, self._sizes.each(start, stop)
         pairs = itertools.pairwise(begins)
-        return begins, [b if isinstance(b, SourceError) else b - a for a, b in pairs]
+        return begins, [
+            a if isinstance(a, SourceError) else b if isinstance(b, SourceError) else b - a for a, b in pairs
+        ]
 
     def _image(self, blocks: _Blocks, number: int, begin: int, size: int) -> tuple[Image, str]:
         if not (begin >= 0 and 0 < size <= min(MOST_UNPACKED, len(self.array) - begin)):

@@ -463,3 +463,29 @@ def test_a_damaged_block_of_another_array_leaves_out_only_its_samples(
     assert dataset.samples == expected
     assert len(skipped) == len(lost)
     assert all(f"{block}: is not a block" in one["reason"] for one in skipped)
+
+
+@pytest.mark.parametrize(("block", "lost"), [("offsets/0", range(4)), ("offsets/1", range(3, 8))])
+def test_a_damaged_block_of_offsets_without_sizes_leaves_out_only_its_samples(
+    block: str, lost: range, tmp_path: Path
+) -> None:
+    data, begins = one_after_the_other(photos(), 1 << 20)
+    group = write(tmp_path / "g.n5", {"offsets": (4,)}, data=data, offsets=np.array([*begins, len(data)], np.uint64))
+    expected = [one for number, one in enumerate(indexed(group).samples) if number not in lost]
+    (group / block).write_bytes(b"damaged")
+    packer.convert(group, tmp_path / "x.lmdb", on_error="skip")
+    assert packer.open_dataset(tmp_path / "x.lmdb").samples == expected
+    assert len(packer.info(tmp_path / "x.lmdb").skipped) == len(lost)
+
+
+def test_a_damaged_block_of_names_is_read_once(group: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, open_block = list[Path](), N5Array.block
+
+    def counted(array: N5Array, number: int) -> Any:
+        opened.append(array.path / str(number))
+        return open_block(array, number)
+
+    monkeypatch.setattr(N5Array, "block", counted)
+    (group / "names/1").write_bytes(b"damaged")
+    packer.convert(group, tmp_path / "x.lmdb", on_error="skip")
+    assert opened.count(group / "names/1") == 1
