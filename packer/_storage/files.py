@@ -291,6 +291,7 @@ def replacing(path: Path, shown: Path | None = None) -> Iterator[AppendFile]:
 def rename_new(old: Path, new: Path) -> None:
     """Rename a file or a directory; FileExistsError if `new` exists, unless the system or file system cannot tell."""
     if sys.platform == "linux" and (library := ctypes.CDLL(None, use_errno=True)) and hasattr(library, "renameat2"):
+        sys.audit("os.rename", old, new, -1, -1)  # as os.rename does
         if library.renameat2(_NO_FOLDER, os.fsencode(old), _NO_FOLDER, os.fsencode(new), _NOREPLACE) == 0:
             return
         if ctypes.get_errno() == errno.EEXIST:

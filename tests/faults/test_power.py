@@ -23,6 +23,7 @@ from packer._packs.info import digest
 from packer._packs.verify import verify
 from packer._sources.base import Source
 from packer._sources.imagefolder import imagefolder_source
+from packer._storage.files import rename_new
 from tests.faults.disk import Disk
 from tests.samples import SUFFIXES, content
 
@@ -106,7 +107,7 @@ def test_the_power_fails_after_any_sync(
 def test_what_is_synced_before_what(tree: Path, tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Data before the manifest, the pack before its name, the name before the end."""
     events: list[str] = []
-    real = {"fsync": os.fsync, "replace": os.replace}
+    real = {"fsync": os.fsync, "replace": rename_new}
 
     def fsync(fd: int) -> None:
         events.append("sync " + os.path.relpath(os.readlink(f"/proc/self/fd/{fd}"), tmp_path))
@@ -118,7 +119,7 @@ def test_what_is_synced_before_what(tree: Path, tmp_path: Path, format: str, mon
 
     name = f"pack{SUFFIXES[format]}"
     monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(os, "replace", replace)
+    monkeypatch.setattr("packer._conversion.workspace.rename_new", replace)
     start_slowly(tree, tmp_path / name)
     renamed = events.index(f"rename {name}.partial/pack {name}")
     assert events[renamed + 1 :] == ["sync ."]
