@@ -175,7 +175,8 @@ class LabelTexts:
         """Yield the rows with unusable labels, each with its error.
 
         A label is unusable if it is not UTF-8, if it is not a number although the label type requires numbers, or if it
-        is not in the given classes. If all labels are numbers and most are class ids, any other number is unusable too.
+        is not in the given classes. If all labels are numbers and all but a few are class ids, these few are unusable
+        too.
         """
         problems = self._problems()
         for row, text in enumerate(self._texts) if problems else ():
