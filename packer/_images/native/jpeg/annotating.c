@@ -1,5 +1,5 @@
-/* Adds the table of tile offsets to a JPEG whose restart markers form tiles. `annotate` in packer/_images/jpeg_tiles.py
-   does the same in Python, and handles all JPEGs that do not come from an encoder. */
+/* Adds the table of tile offsets to a JPEG whose restart markers form tiles. `annotate_in_python` in
+   packer/_images/jpeg_tiles.py does the same, and handles the JPEGs that this code does not support. */
 
 #include "arguments.h"
 #include "checksums.h"
@@ -16,10 +16,10 @@ typedef struct {
     const uint8_t *data, *end;
     const uint8_t *interval, *frame; /* segments; NULL before they were found */
     const uint8_t *scan;
-    ptrdiff_t metadata, others; /* bytes of application segments and comments, and of the segments but `interval` */
-    ptrdiff_t frame_at;         /* bytes of others before the frame */
+    ptrdiff_t metadata, others; /* bytes of application segments and comments; and of the other segments except `interval` */
+    ptrdiff_t frame_at;         /* bytes of these other segments before the frame */
     ptrdiff_t rows, columns;    /* of tiles */
-    ptrdiff_t *ends;            /* of the rows, with the markers after their tiles, counted from the scan */
+    ptrdiff_t *ends;            /* the ends of the rows, with the markers after their tiles, relative to the scan */
 } Tiled;
 
 static int
@@ -34,7 +34,7 @@ size_of(const uint8_t *segment)
     return 2 + two_bytes(segment + 2);
 }
 
-/* Notes what stands before the scan; 0 where that is not one frame, one interval, and others after the metadata. */
+/* Finds the segments before the scan. Returns 0 unless they have one frame, one restart interval, and no table of tiles. */
 static int
 read_segments(Tiled *t)
 {
@@ -68,7 +68,7 @@ read_segments(Tiled *t)
     return 0;
 }
 
-/* Notes how many tiles there are; 0 where the interval does not divide the rows. */
+/* Computes the rows and columns of tiles. Returns 0 if the restart interval does not divide the rows of MCUs. */
 static int
 count_tiles(Tiled *t)
 {
@@ -90,7 +90,7 @@ count_tiles(Tiled *t)
     return 1;
 }
 
-/* Notes where each row ends; 0 where other markers are there than those between the tiles. */
+/* Finds the end of each row. Returns 0 if a marker is not the one that belongs after its tile. */
 static int
 find_rows(Tiled *t)
 {
@@ -123,7 +123,7 @@ put_number(uint8_t *to, uint64_t number, int bytes)
     return to;
 }
 
-/* Returns the bytes of a group of rows. */
+/* Returns how many bytes a group of rows has. */
 static ptrdiff_t
 bytes_of(const Tiled *t, ptrdiff_t first, ptrdiff_t group)
 {
@@ -131,7 +131,7 @@ bytes_of(const Tiled *t, ptrdiff_t first, ptrdiff_t group)
     return t->ends[end - 1] - (first ? t->ends[first - 1] : 0);
 }
 
-/* Copies the segments before the scan that are metadata, or those that are neither these nor the interval. */
+/* Copies the segments of metadata before the scan, or without `metadata` the other ones except the interval. */
 static uint8_t *
 put_segments(const Tiled *t, uint8_t *to, int metadata)
 {

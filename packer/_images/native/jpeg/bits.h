@@ -6,8 +6,9 @@
 #include "compilers.h"
 #include "jpeg/jpeg.h"
 
-/* Brings bits: 56 or more are counted, and all 64 are those of the scan. So where no more than twice a code and a value were
-   taken since, the table can be looked into before the next refill, and the processor does both at once. */
+/* Fills the bit buffer. At least 56 bits are counted, but all 64 are bits of the scan. So if at most two codes with
+   their values were taken since, a table can be looked up before the next refill, and the processor does both in
+   parallel. */
 INLINE void
 refill(Bits *b)
 {
@@ -16,15 +17,15 @@ refill(Bits *b)
     b->count |= 56;
 }
 
-/* Returns where the byte begins that follows the last one of which a bit was taken. */
+/* Returns the position after the last byte of which a bit was taken. */
 INLINE const uint8_t *
 position(const Bits *b)
 {
     return b->next - (b->count >> 3 & 7);
 }
 
-/* Returns the symbol of a code that does not stand in the table with the sign of its value. How long such a code is, a
-   processor cannot predict; so that is counted without a branch. */
+/* Returns the symbol of a code that is too long for the table `look`, which also needs the sign of the value; 0 if the
+   bits are no code. A processor cannot predict the length of such a code, so it is counted without a branch. */
 static inline Symbol
 look_further(const Table *table, uint64_t bits)
 {
@@ -40,7 +41,7 @@ look_further(const Table *table, uint64_t bits)
     return symbol + ((is_positive << ((symbol & 63) - length)) - is_positive) * 0x10000;
 }
 
-/* Returns the symbol of the next code; 0 where the bits are none. */
+/* Returns the symbol of the next code; 0 if the bits are no code. */
 INLINE Symbol
 next_symbol(const Bits *b, const Table *table)
 {
@@ -48,7 +49,7 @@ next_symbol(const Bits *b, const Table *table)
     return UNLIKELY(!symbol) ? look_further(table, b->bits) : symbol;
 }
 
-/* Goes past as many bits as the lowest 6 bits of `count` say, which are at hand. */
+/* Skips as many bits as the lowest 6 bits of `count` say. The bits must be in the buffer. */
 INLINE void
 skip_bits(Bits *b, unsigned count)
 {
@@ -56,7 +57,7 @@ skip_bits(Bits *b, unsigned count)
     b->count -= count;
 }
 
-/* Returns the value that follows a code (T.81, F.2.2.1: EXTEND), and goes on after it. */
+/* Takes a code and the value after it, and returns the value (T.81, F.2.2.1: EXTEND). */
 INLINE int
 take_value(Bits *b, Symbol symbol)
 {
@@ -65,7 +66,8 @@ take_value(Bits *b, Symbol symbol)
     return value;
 }
 
-/* Decodes the first coefficient, and brings bits for one more; 0 where the bits are none of one. */
+/* Decodes the first coefficient of a block, and refills the buffer so that it has the bits of one more coefficient.
+   Returns 0 if the bits are invalid. */
 INLINE int
 decode_first(Bits *b, int *prediction, const Table *dc)
 {
@@ -77,7 +79,8 @@ decode_first(Bits *b, int *prediction, const Table *dc)
     return 1;
 }
 
-/* Sees to it that the bytes of an MCU of so many blocks are at hand. */
+/* Makes sure that the chunk has the bytes of an MCU of `blocks` blocks, or the rest of the segment. Returns 0 if the
+   segment is damaged. */
 INLINE int
 provide(const Decoder *d, Stream *s, Bits *bits, int blocks)
 {
@@ -90,14 +93,14 @@ provide(const Decoder *d, Stream *s, Bits *bits, int blocks)
     return 1;
 }
 
-/* Returns the MCU after the last one of a segment. The last segment of all may have fewer than the others. */
+/* Returns the MCU after the last one of a segment. The last segment may be shorter than the others. */
 INLINE ptrdiff_t
 end_of_segment(const Decoder *d, const Stream *s)
 {
     return d->interval ? smaller((s->segment + 1) * d->interval, d->mcus) : d->mcus;
 }
 
-/* Tells whether nothing is left over of a segment, where its MCUs were all decoded. */
+/* Returns 0 if all MCUs of a segment were decoded, and bytes are left over. */
 INLINE int
 is_used_up(const Decoder *d, const Stream *s)
 {

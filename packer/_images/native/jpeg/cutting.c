@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { VERSION = 2, FIXED = 24, INTERVAL = 6 }; /* the segment without its table; the restart interval's segment */
+enum { VERSION = 2, FIXED = 24, INTERVAL = 6 }; /* bytes: the tile segment without its table; the restart interval's segment */
 
 static const char IDENTIFIER[6] = "TILES";
 
@@ -20,10 +20,10 @@ typedef struct {
     Py_ssize_t height, width;           /* pixels of the image */
     Py_ssize_t tile_height, tile_width; /* pixels of a tile */
     Py_ssize_t rows, columns;
-    Py_ssize_t margin_height, margin_width;       /* pixels that upsampling of chroma looks at */
+    Py_ssize_t margin_height, margin_width;       /* pixels around a rectangle that chroma upsampling needs */
     Py_ssize_t segment, table, header, scan;      /* where they begin */
     Py_ssize_t frame;                             /* where the frame's parameters begin */
-    Py_ssize_t group;                             /* rows of which the table has one entry */
+    Py_ssize_t group;                             /* rows of tiles for each entry of the table */
     int entry;                                    /* bytes of an entry */
 } Tiles;
 
@@ -39,7 +39,7 @@ largest_factor(const uint8_t *frame, int shift)
     return largest;
 }
 
-/* Sets what the frame says; 0 where it is not one that can be tiled. */
+/* Reads the frame. Returns 0 if such a frame cannot have the tiles. */
 static int
 read_frame(Tiles *tiles, const uint8_t *data)
 {
@@ -47,7 +47,7 @@ read_frame(Tiles *tiles, const uint8_t *data)
     Py_ssize_t room = tiles->scan - tiles->frame, across = 1, down = 1;
     if (room < 6 || frame[0] != 8 || (frame[5] != 1 && frame[5] != 3))
         return 0;
-    if (frame[5] == 3) { /* of one component, an MCU is a block, whatever its factors say */
+    if (frame[5] == 3) { /* with one component, an MCU is a block, whatever its sampling factors */
         if (room < 14)
             return 0;
         across = largest_factor(frame, 4);
@@ -65,14 +65,14 @@ read_frame(Tiles *tiles, const uint8_t *data)
     tiles->rows = (tiles->height + 8 * down - 1) / (8 * down);
     tiles->margin_height = down == 1 ? 0 : down;
     tiles->margin_width = across == 1 ? 0 : across;
-    /* The restart interval stands first among the headers, where it is compared with the columns. */
+    /* The restart interval must be the first of the headers, and fit the number of columns. */
     const uint8_t expected[INTERVAL] = {
         0xFF, DRI, 0, 4, (uint8_t)(mcus / tiles->columns >> 8), (uint8_t)(mcus / tiles->columns),
     };
     return tiles->scan - tiles->header >= INTERVAL && !memcmp(data + tiles->header, expected, INTERVAL);
 }
 
-/* Finds the tile segment among the application segments and comments; 0 where there is none that fits the JPEG. */
+/* Finds the tile segment among the application segments and comments. Returns 0 if there is none that fits the JPEG. */
 static int
 read_tiles(Tiles *tiles, const uint8_t *data, Py_ssize_t size)
 {
@@ -107,7 +107,7 @@ read_tiles(Tiles *tiles, const uint8_t *data, Py_ssize_t size)
         && tiles->header - tiles->table == tiles->entry * ((tiles->rows + tiles->group - 1) / tiles->group);
 }
 
-/* Returns how many bytes of the scan a group of rows takes, with the markers after its tiles. */
+/* Returns how many bytes of the scan a group of rows takes, with the markers after its tiles; -1 for 2 GiB or more. */
 static Py_ssize_t
 group_size(const Tiles *tiles, const uint8_t *data, Py_ssize_t group)
 {
@@ -117,8 +117,8 @@ group_size(const Tiles *tiles, const uint8_t *data, Py_ssize_t group)
     return two_bytes(at) > 0x7FFF ? -1 : two_bytes(at) << 16 | two_bytes(at + 2);
 }
 
-/* Copies those tiles of a group of rows that lie in the window to `to`, and counts their markers on from `number`.
-   Returns where the copy ends, or NULL where a marker is another than belongs there. */
+/* Copies the tiles of a group of rows that lie in the window to `to`, and numbers their markers from `number` on.
+   Returns the end of the copy, or NULL if a marker is not the one that belongs there. */
 static uint8_t *
 copy_group(uint8_t *to, const uint8_t *from, Py_ssize_t size, const Tiles *tiles, Py_ssize_t group,
            const Window *window, Py_ssize_t *number)
@@ -152,9 +152,9 @@ copy_group(uint8_t *to, const uint8_t *from, Py_ssize_t size, const Tiles *tiles
     return tile == stop ? to : NULL;
 }
 
-/* Finds the frame of a JPEG: where the parameters of its segment begin, or 0 where the image is no ordinary one that is coded
-   in one scan. Other segments up to the scan must be well-formed, and their metadata usual ones. A file of many scans would
-   take very long to decode. */
+/* Returns the position of the frame's parameters, or 0 unless the JPEG is sequential and has 8 bits, 1 or 3 components
+   and one scan. The other segments up to the scan must be well-formed, and the metadata usual. A file with many scans
+   would take very long to decode. */
 static Py_ssize_t
 find_frame(const uint8_t *data, Py_ssize_t size)
 {
@@ -215,11 +215,11 @@ extent(const Tiles *tiles, const Window *window)
 
 typedef struct {
     Py_ssize_t first, end;  /* groups of rows */
-    Py_ssize_t begin, size; /* bytes: where the first begins, and of all */
+    Py_ssize_t begin, size; /* bytes: the beginning of the first one, and the size of all */
 } Groups;
 
-/* Finds the groups of rows of a window; 0 where the table says of any that it lies outside of the data, or the image does not
-   end where the last one does. */
+/* Finds the groups of rows of a window. Returns 0 if any group of the table lies outside of the data, or the image does
+   not end with the last one. */
 static int
 find_groups(Groups *groups, const Tiles *tiles, const uint8_t *data, Py_ssize_t size, const Window *window)
 {
@@ -236,7 +236,7 @@ find_groups(Groups *groups, const Tiles *tiles, const uint8_t *data, Py_ssize_t 
     return data[at - 2] == 0xFF && data[at - 1] == EOI;
 }
 
-/* Writes the headers of a JPEG of another size; returns where they end. */
+/* Writes the headers with the size of `part`; returns their end. */
 static uint8_t *
 copy_headers(uint8_t *to, const Tiles *tiles, const uint8_t *data, const Rectangle *part)
 {
@@ -248,7 +248,7 @@ copy_headers(uint8_t *to, const Tiles *tiles, const uint8_t *data, const Rectang
     return headers + (tiles->scan - tiles->header);
 }
 
-/* Returns a JPEG of the tiles in a window, which are a part of the image; None where a marker is another than belongs
+/* Returns a JPEG of the tiles in a window, which show `part` of the image; None if a marker is not the one that belongs
    there. */
 static PyObject *
 join(const Tiles *tiles, const uint8_t *data, const Groups *groups, const Window *window, const Rectangle *part)
@@ -313,12 +313,13 @@ first_rows(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
     if (!read_arguments(arguments, given, &data, &size, n, 3))
         return NULL;
     Py_ssize_t frame = find_frame(data, size);
-    if (!frame || size - frame < 15) /* where the frame has three components, and where it has one a scan follows */
+    /* A frame of three components has 15 bytes; one of one component has fewer, but a scan follows. */
+    if (!frame || size - frame < 15)
         Py_RETURN_NONE;
     Py_ssize_t height = two_bytes(data + frame + 1), width = two_bytes(data + frame + 3), rows = height;
     if (!height || !width || height != n[0] || width != n[1])
         Py_RETURN_NONE;
-    /* Where there is one component, an MCU is a block, whatever the component's factors say. */
+    /* With one component, an MCU is a block, whatever its sampling factors. */
     Py_ssize_t down = data[frame + 5] == 3 ? largest_factor(data + frame, 0) : 1;
     if ((down == 1 || down == 2 || down == 4) && n[2] < height) {
         rows = (Py_ssize_t)(n[2] + 8 * down - 1) / (8 * down) * (8 * down);

@@ -7,20 +7,20 @@
 
 #include <stdlib.h>
 
-enum { PAD = 64 }; /* bytes beside rows: the arithmetic takes many at once */
+enum { PAD = 64 }; /* spare bytes before and after rows, because kernels process many bytes at once */
 
 typedef struct {
     Rectangle wanted;
     Layout layout;
     ptrdiff_t next; /* row of the image that is converted next */
-    ptrdiff_t top, left; /* where the planes begin */
-    int narrow; /* whether chroma is widened while it is converted */
+    ptrdiff_t top, left; /* of the planes in the image */
+    int narrow; /* whether one kernel widens and converts chroma */
     uint8_t *upsampled[COMPONENTS];
     uint8_t *pixels;
-    ptrdiff_t stride; /* of the pixels */
+    ptrdiff_t stride; /* bytes of a row of pixels */
 } Conversion;
 
-/* Concludes how libjpeg makes a component as large as the image: its "fancy" upsampling, where there is one. */
+/* Returns how libjpeg upsamples a component: by its "fancy" method, if it has one for these sampling factors. */
 static Upsampling
 upsampling_of(const Component *c)
 {
@@ -29,11 +29,11 @@ upsampling_of(const Component *c)
     return c->wide == 2 && c->tall <= 2 && c->width > 2 ? SMOOTH : REPEATED;
 }
 
-/* NOLINTBEGIN(clang-analyzer-core.*): clang does not see that read_headers lets no image through without components, and that
-   what is half as high has a neighbouring row */
+/* NOLINTBEGIN(clang-analyzer-core.*): clang does not know that read_headers accepts no image without components, and
+   that a component of half the height has a neighbouring row */
 
-/* Returns the samples of a component that lie nearest to a row of pixels, which counts from where the planes begin, and those of
-   the neighbouring row, where a row of samples lies between two of pixels and upsampling looks at both. */
+/* Returns the row of samples that is nearest to a row of pixels, which is relative to the planes. If the component has
+   half the height and is smoothly upsampled, also returns the row of samples on the other side. */
 INLINE Narrow
 nearest(const Component *c, const Conversion *to, ptrdiff_t row)
 {
@@ -69,7 +69,7 @@ upsample(const Component *c, const Conversion *to, ptrdiff_t row, uint8_t *out)
     return out;
 }
 
-/* Makes red, green and blue of the colours of print, which are stored inverted, as Pillow makes them. */
+/* Converts CMYK or YCCK, which is stored inverted, to RGB as Pillow does. */
 static void
 convert_print(const uint8_t *const samples[COMPONENTS], int is_ycck, uint8_t *pixels, ptrdiff_t width)
 {
@@ -110,7 +110,7 @@ convert_row(const Decoder *d, const Conversion *to, ptrdiff_t row, uint8_t *pixe
 
 /* NOLINTEND(clang-analyzer-core.*) */
 
-/* Converts rows to pixels, down to before `bottom`, and hands them out. */
+/* Converts the rows above `bottom` to pixels, and passes them on. */
 static void
 convert_rows(const Decoder *d, Conversion *to, ptrdiff_t bottom, TakeRows take, void *taker)
 {
@@ -126,7 +126,7 @@ convert_rows(const Decoder *d, Conversion *to, ptrdiff_t bottom, TakeRows take, 
         take(taker, to->pixels, to->stride, count);
 }
 
-/* Puts a sample beside the image's edges, for upsampling, which looks at the neighbours. */
+/* Repeats the samples at the left and right edges of the image, because upsampling reads the neighbours. */
 static void
 repeat_edges(const Decoder *d, const Window *window, ptrdiff_t row)
 {
@@ -144,7 +144,7 @@ repeat_edges(const Decoder *d, const Window *window, ptrdiff_t row)
     }
 }
 
-/* Lays out the memory for the samples of `held` rows of MCUs and for the pixels of one; 0 without memory. */
+/* Lays out the memory for the samples of `held` rows of MCUs and for the pixels of one. Returns 0 without memory. */
 static int
 lay_out(Decoder *d, const Window *window, Conversion *to, int held)
 {
@@ -169,7 +169,8 @@ lay_out(Decoder *d, const Window *window, Conversion *to, int held)
     }
     if (d->memory == NULL)
         return 0;
-    uint8_t *at = d->memory + (PAD - (uintptr_t)d->memory % PAD) % PAD; /* vectors are stored faster in one line of a cache */
+    /* Vectors that do not cross a cache line are stored faster. */
+    uint8_t *at = d->memory + (PAD - (uintptr_t)d->memory % PAD) % PAD;
     to->pixels = at;
     at += rows;
     for (int i = 0; i < d->count; i++) {
@@ -204,7 +205,7 @@ decoder_memory(const Decoder *d)
     return sizeof *d + (size_t)d->size + d->stored_size;
 }
 
-/* Returns the MCUs on which a rectangle depends. Upsampling looks at the samples beside those that lie in the rectangle. */
+/* Returns the MCUs on which a rectangle depends. Upsampling also needs the samples next to those in the rectangle. */
 static Window
 window_of(const Decoder *d, const Rectangle *wanted, ptrdiff_t above, ptrdiff_t beside)
 {
@@ -215,7 +216,7 @@ window_of(const Decoder *d, const Rectangle *wanted, ptrdiff_t above, ptrdiff_t 
     };
 }
 
-/* Makes the samples of rows of MCUs. */
+/* Decodes rows of MCUs to samples. Returns 0 if the scan is damaged. */
 static int
 decode_samples(Decoder *d, const Window *window, ptrdiff_t row, int rows)
 {
@@ -261,7 +262,7 @@ decoder_decode(Decoder *d, const uint8_t *data, ptrdiff_t size, ptrdiff_t height
             return UNDECODED;
         for (; rows > 0; rows--, row++) {
             repeat_edges(d, &window, row);
-            /* The last row of the MCUs waits for the samples below it. */
+            /* The last row of pixels is converted later, because it needs the samples below it. */
             ptrdiff_t ready = (row + 1) * 8 * d->down - (above && row + 1 < d->rows);
             convert_rows(d, &to, smaller(ready, bottom), take, taker);
         }

@@ -6,8 +6,10 @@
 
 #include <string.h>
 
-enum { LONGEST_SIDE = 65500 }; /* of an image that libjpeg decodes */
-enum { LOWEST_FIRST = 13, LOWEST_OTHER = 5 }; /* bits that a scan may leave for later: others would not fit into 16 */
+enum { LONGEST_SIDE = 65500 }; /* pixels: libjpeg's limit */
+/* The largest Al (T.81, G.1.1.1) of the first coefficient: libjpeg's limit; and of others: their values must fit into 16
+   bits. */
+enum { LOWEST_FIRST = 13, LOWEST_OTHER = 5 };
 
 static int
 read_quanta(Decoder *d, const uint8_t *at, const uint8_t *end)
@@ -61,12 +63,12 @@ static int
 read_factors(Component *c, uint8_t says, int alone)
 {
     int across = says >> 4, down = says & 15;
-    c->across = alone ? 1 : across; /* of one component, an MCU is a block, whatever its factors say */
+    c->across = alone ? 1 : across; /* with one component, an MCU is a block, whatever its sampling factors */
     c->down = alone ? 1 : down;
     return across >= 1 && across <= 4 && down >= 1 && down <= 4;
 }
 
-/* Concludes from the factors of all components how many samples each has; 0 where they do not divide each other. */
+/* Computes the size of each component from the sampling factors. Returns 0 if a factor does not divide the largest one. */
 static int
 lay_out_components(Decoder *d)
 {
@@ -112,7 +114,7 @@ read_frame(Decoder *d, const uint8_t *at, const uint8_t *end)
     return lay_out_components(d);
 }
 
-/* Takes the components that a scan has, which are in the order of the frame, and the tables that it says for them. */
+/* Reads the components of a scan and their tables. Returns 0 if they are invalid, or not in the order of the frame. */
 static int
 read_components(Decoder *d, const uint8_t *at)
 {
@@ -140,7 +142,7 @@ read_components(Decoder *d, const uint8_t *at)
     return scan->count == 1 || blocks <= BLOCKS;
 }
 
-/* Tells whether the tables are there that a scan needs. */
+/* Tells whether the tables that a scan needs are defined. */
 static int
 has_tables(const Decoder *d)
 {
@@ -157,7 +159,8 @@ has_tables(const Decoder *d)
     return 1;
 }
 
-/* Reads the header of a scan: of all coefficients; or of a progressive image, the first ones, or some others of a component. */
+/* Reads the header of a scan. It must have all coefficients; in a progressive image, the first ones, or others of one
+   component. */
 static int
 read_scan_header(Decoder *d, const uint8_t *at, const uint8_t *end)
 {
@@ -179,7 +182,7 @@ read_scan_header(Decoder *d, const uint8_t *at, const uint8_t *end)
     return scan->refines ? scan->low == high - 1 : scan->low <= (scan->first == 0 ? LOWEST_FIRST : LOWEST_OTHER);
 }
 
-typedef struct { /* what the metadata say */
+typedef struct { /* properties of the image from its metadata */
     int is_jfif, adobe; /* the colour transform of an Adobe segment, or -1 */
     int exifs;
 } Metadata;
@@ -196,7 +199,7 @@ read_metadata(Metadata *metadata, uint8_t marker, const uint8_t *content, ptrdif
     return 1;
 }
 
-/* Concludes which colours an image has, as libjpeg does; 0 where they are others than those that this decoder converts. */
+/* Determines the colour space of an image as libjpeg does. Returns 0 if this decoder does not support it. */
 static int
 conclude_colours(Decoder *d, const Metadata *metadata)
 {
@@ -215,7 +218,7 @@ conclude_colours(Decoder *d, const Metadata *metadata)
     return metadata->adobe < 0 && c[0].id == 1 && c[1].id == 2 && c[2].id == 3;
 }
 
-/* Reads a segment before the first scan; 0 where it is not one that this decoder knows. */
+/* Reads a segment before the first scan. Returns 0 if this decoder does not support it. */
 static int
 read_segment(Decoder *d, Metadata *metadata, uint8_t marker, const uint8_t *content, const uint8_t *end)
 {
@@ -238,7 +241,7 @@ read_segment(Decoder *d, Metadata *metadata, uint8_t marker, const uint8_t *cont
     }
 }
 
-/* Returns where a segment ends that begins at `at`; NULL where there is none, or it does not end before `stop`. */
+/* Returns the end of the segment at `at`; NULL if there is no segment, or it ends after `stop`. */
 static const uint8_t *
 end_of_marker(const uint8_t *at, const uint8_t *stop)
 {
@@ -271,7 +274,7 @@ read_headers(Decoder *d, const uint8_t *data, ptrdiff_t size)
     return 0;
 }
 
-/* New quanta are left to others: which components they belong to depends on the scans before. */
+/* New quantisation tables are not supported: the components to which they apply depend on the earlier scans. */
 After
 read_after_scan(Decoder *d, const uint8_t *at)
 {

@@ -8,13 +8,13 @@
 
 #include <string.h>
 
-enum { JFIF_SIZE = 14, ADOBE_SIZE = 12, PROFILE_SIZE = 14 }; /* bytes that these have at least */
+enum { JFIF_SIZE = 14, ADOBE_SIZE = 12, PROFILE_SIZE = 14 }; /* bytes, at least */
 enum { ORIENTATION = 0x0112, X_RESOLUTION = 0x011A, SHORT = 3, LONG = 4, RATIONAL = 5 };
 
 typedef struct {
     const uint8_t *at;
     ptrdiff_t size;
-    int upper_first; /* whether numbers begin with the upper byte */
+    int upper_first; /* whether numbers are big-endian */
 } Tiff;
 
 static uint32_t
@@ -26,8 +26,8 @@ number(const Tiff *tiff, ptrdiff_t at, int bytes)
     return value;
 }
 
-/* Tells whether all values of the first directory of a TIFF lie inside of it, and those that Pillow looks at are of their
-   usual types. */
+/* Tells whether all values of the first directory of a TIFF lie inside of the TIFF, and those that Pillow reads have
+   their usual types. */
 static int
 is_usual_tiff(const uint8_t *content, ptrdiff_t size)
 {
@@ -59,7 +59,7 @@ is_usual_tiff(const uint8_t *content, ptrdiff_t size)
     return 1;
 }
 
-/* Tells whether no resource of a Photoshop segment ends before the length of its name. */
+/* Returns 0 if a Photoshop segment ends where the length of a resource's name should be. */
 static int
 is_usual_photoshop(const uint8_t *content, ptrdiff_t size)
 {

@@ -1,4 +1,4 @@
-/* Tells whether every decoder accepts the metadata of a JPEG. */
+/* The metadata of JPEGs: whether Pillow accepts it, and whether it has an orientation. */
 
 #ifndef PACKER_METADATA_H
 #define PACKER_METADATA_H
@@ -6,11 +6,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Tells whether an application segment or a comment is such as Pillow is known to read. Where an image has another one,
-   Pillow decides whether the image can be read at all. `exifs` counts the EXIF segments of the image, from 0 on. */
+/* Tells whether Pillow is known to accept an application segment or a comment. If not, Pillow decides whether the image
+   can be read at all. `exifs` counts the EXIF segments of the image, and must be 0 before the first segment. */
 int is_usual(uint8_t marker, const uint8_t *content, ptrdiff_t size, int *exifs);
 
-/* Returns the EXIF orientation that a segment says, 1 to 8, or 0 where it says none. The segment is a usual one. */
+/* Returns the EXIF orientation in a segment, 1 to 8, or 0 if there is none. `is_usual` must have accepted the segment. */
 int orientation_of(uint8_t marker, const uint8_t *content, ptrdiff_t size);
 
 /* Tells whether a segment may hold an orientation in XMP. */

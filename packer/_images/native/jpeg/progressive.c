@@ -16,7 +16,8 @@
 
 enum { ALIGNED = 64 }; /* bytes */
 
-/* The coefficients of a block are the bits of a number: the order of the scans goes from the uppermost to the lowest. */
+/* The bit of the coefficient k in a number that has one for each coefficient of a block, in zigzag order from the
+   highest bit on. */
 #define FLAG(k) (UINT64_C(1) << 63 >> (k))
 
 static ptrdiff_t
@@ -25,8 +26,8 @@ blocks_of(const Component *c)
     return (c->width + 7) / 8 * ((c->height + 7) / 8);
 }
 
-/* Each block has a code of its own in the first scan of its component, of a bit or more. All that looks
-   like a scan counts as a pass over the image. Python counts alike, and tells what is wrong with an image of too many scans. */
+/* In the first scan of its component, each block has a code of its own, of one bit or more. Everything that looks like a
+   scan counts as a pass over the image. Python counts in the same way, and reports an image with too many scans. */
 int
 is_plausible(const Decoder *d)
 {
@@ -40,7 +41,7 @@ is_plausible(const Decoder *d)
     return blocks <= 8 * (int64_t)(d->stop - d->from) && d->height * d->width <= MOST_PIXELS * PASSES / scans;
 }
 
-/* Returns how many blocks of a component a row of the wanted MCUs has. */
+/* Returns how many blocks of a component a row of the requested MCUs has. */
 static ptrdiff_t
 wanted_columns(const Component *c, const Window *window)
 {
@@ -75,7 +76,7 @@ make_room_for_coefficients(Decoder *d, const Window *window)
     return 1;
 }
 
-/* Returns the coefficients of a wanted block. */
+/* Returns the coefficients of a requested block. */
 INLINE int16_t *
 coefficients_of(const Component *c, const Window *window, ptrdiff_t row, ptrdiff_t column)
 {
@@ -84,7 +85,7 @@ coefficients_of(const Component *c, const Window *window, ptrdiff_t row, ptrdiff
     return c->coefficients + 64 * (row * wanted_columns(c, window) + column);
 }
 
-/* Tells whether a scan follows from those before it, and takes down what it brings. */
+/* Tells whether a scan may follow the earlier ones, and records the bits that it has. */
 static int
 follows(const Scan *scan)
 {
@@ -111,15 +112,15 @@ is_complete(const Decoder *d)
     return 1;
 }
 
-typedef struct { /* MCUs of a scan: in one row, and all of them wanted, or none */
+typedef struct { /* MCUs of a scan, in one row; either all are requested or none */
     const Window *window;
     ptrdiff_t row, column, count;
 } Piece;
 
-typedef struct { /* one of the blocks of an MCU: the first coefficient, in this MCU and, `step` after it, in the next */
+typedef struct { /* one of the blocks of an MCU: its first coefficient, and the distance to that of the next MCU */
     int16_t *at;
     ptrdiff_t step;
-    int component; /* of the scan's */
+    int component; /* its index in the scan */
 } Place;
 
 static int
@@ -140,14 +141,14 @@ lay_out_places(const Scan *scan, const Piece *piece, Place *place, int wanted)
     return (int)(place - first);
 }
 
-/* Tells whether all bits that were taken were there. */
+/* Tells whether no more bits were taken than the segment has. */
 INLINE int
 were_there(const Stream *s, const Bits *bits)
 {
     return !s->ended || position(bits) <= s->end;
 }
 
-/* Decodes the first coefficients of MCUs, or a bit more of them. */
+/* Decodes the first coefficients of MCUs, or one more bit of each. */
 INLINE int
 decode_first_coefficients(const Decoder *d, Stream *s, const Piece *piece, int wanted)
 {
@@ -184,7 +185,8 @@ decode_first_coefficients(const Decoder *d, Stream *s, const Piece *piece, int w
     return 1;
 }
 
-/* Takes the bits that follow the code of a run, and returns how many blocks end there. The code was taken. */
+/* Takes the bits after the code of a run of blocks that end, and returns the length of the run. The code was already
+   taken. */
 INLINE int
 take_run(Bits *b, Symbol symbol)
 {
@@ -194,14 +196,15 @@ take_run(Bits *b, Symbol symbol)
     return run;
 }
 
-/* Decodes coefficients of a block, which were zeros, or past them where there is none. Returns how many blocks end where this
-   one ends, itself included, or 0 where it has all coefficients up to the last; -1 where the bits are none of a block. */
+/* Decodes coefficients of a block that are 0 so far, or skips them if `block` is NULL. If a run of blocks ends here,
+   returns its length, this block included; 0 if the block has all coefficients up to the last; -1 if the bits are
+   invalid. */
 INLINE int
 decode_band(Bits *b, const Scan *scan, const Table *ac, int16_t *block, uint64_t *nonzero)
 {
     const int last = scan->last, low = scan->low;
     for (int k = scan->first; k <= last;) {
-        refill(b); /* is enough for two */
+        refill(b); /* enough for two symbols */
         for (int i = 0; i < 2 && k <= last; i++) {
             Symbol symbol = next_symbol(b, ac);
             k += (int)(symbol >> RUN & 15); /* zeros */
@@ -224,11 +227,11 @@ decode_band(Bits *b, const Scan *scan, const Table *ac, int16_t *block, uint64_t
     return 0;
 }
 
-/* Lays out bits in the places of those that are 1 in a mask, the lowest in the lowest, as the instruction PDEP does; NULL
-   where the processor does not do so fast. */
+/* Moves the lowest bits to the positions of the ones in a mask, as the instruction PDEP does; NULL if the processor has
+   no fast PDEP. */
 typedef uint64_t (*Deposit)(uint64_t bits, uint64_t mask);
 
-/* Returns the place, of those that are 1, which has so many before it; 0 where there are fewer. */
+/* Returns the bit of `places` that has `before` others above it; 0 if there is none. */
 INLINE uint64_t
 find_place(uint64_t places, int before, Deposit deposit)
 {
@@ -241,7 +244,7 @@ find_place(uint64_t places, int before, Deposit deposit)
     return places ? FLAG(leading_zeros(places)) : 0;
 }
 
-/* Takes a bit for each of at most 32 places, and returns those where it is 1. */
+/* Takes a bit of the scan for each bit of `places`, at most 32, and returns those for which it is 1. */
 INLINE uint64_t
 take_bits(Bits *b, uint64_t places, Deposit deposit)
 {
@@ -256,7 +259,7 @@ take_bits(Bits *b, uint64_t places, Deposit deposit)
     return ones;
 }
 
-/* Takes a bit for each of some coefficients, and returns those whose absolute value grows. */
+/* Takes a correction bit for each of the known coefficients, and returns those whose absolute value grows. */
 INLINE uint64_t
 take_corrections(Bits *b, uint64_t known, Deposit deposit)
 {
@@ -266,11 +269,12 @@ take_corrections(Bits *b, uint64_t known, Deposit deposit)
     return take_bits(b, known, deposit);
 }
 
-/* As decode_band, of a bit more of each coefficient. `run` blocks end here, which is 0 where codes follow. */
+/* As decode_band, but decodes one more bit of each coefficient. `run` is the rest of a run of blocks that end; 0 if the
+   block has codes. */
 INLINE int
 refine_band(Bits *b, const Scan *scan, const Table *ac, int16_t *block, uint64_t *nonzero, int run, Deposit deposit)
 {
-    const uint64_t known = *nonzero; /* of these, bits come between those of new ones */
+    const uint64_t known = *nonzero; /* the correction bits of these come between the codes of new ones */
     const int low = scan->low;
     uint64_t left = ~UINT64_C(0) >> scan->first & ~UINT64_C(0) << (63 - scan->last), grown = 0;
     while (!run && left) {
@@ -279,7 +283,7 @@ refine_band(Bits *b, const Scan *scan, const Table *ac, int16_t *block, uint64_t
         int zeros = (int)(symbol >> RUN & 15), value = 0;
         if (symbol & HAS_VALUE) {
             value = take_value(b, symbol);
-            if (UNLIKELY(value != 1 && value != -1)) /* these are all that can be new */
+            if (UNLIKELY(value != 1 && value != -1)) /* a new coefficient has no other value */
                 return -1;
         } else if (symbol) {
             skip_bits(b, symbol);
@@ -309,8 +313,8 @@ refine_band(Bits *b, const Scan *scan, const Table *ac, int16_t *block, uint64_t
     return run;
 }
 
-/* Decodes some of the coefficients after the first of blocks of a component, or a bit more of them. The first `*run` of the
-   blocks have no codes. */
+/* Decodes some coefficients after the first ones, in blocks of one component, or one more bit of each. The first `*run`
+   of the blocks have no codes. */
 INLINE int
 decode_other_coefficients(const Decoder *d, Stream *s, const Piece *piece, int *run, int wanted, Deposit deposit)
 {
@@ -351,7 +355,7 @@ decode_piece(const Decoder *d, Stream *s, const Piece *piece, int *run, int want
                               : decode_other_coefficients(d, s, piece, run, wanted, deposit);
 }
 
-/* Decodes a scan down to the last wanted row; of the MCUs that are not wanted, no more than what those after them need. */
+/* Decodes a scan down to the last requested row. Of other MCUs, only the data that later MCUs and scans need are stored. */
 INLINE int
 decode_scan_with(Decoder *d, const Window *window, Deposit deposit)
 {
@@ -415,7 +419,7 @@ decode_scan(Decoder *d, const Window *window)
     return decode_scan_plain(d, window);
 }
 
-/* Returns where the scan ends, of which the rest is passed over; NULL where it does not. */
+/* Skips the rest of a scan. Returns the marker after it, or NULL. */
 static const uint8_t *
 find_end(const Decoder *d)
 {
@@ -444,7 +448,7 @@ decode_scans(Decoder *d, const Window *window)
     }
 }
 
-enum { TOGETHER = 8 }; /* blocks that are transformed */
+enum { TOGETHER = 8 }; /* blocks that are transformed at a time */
 
 void
 transform_mcus(const Decoder *d, const Window *window, ptrdiff_t row)

@@ -12,12 +12,12 @@ typedef struct { /* a block of each MCU */
     const Step *steps;
     int component;
     const int16_t *quantum;
-    uint8_t *to; /* the samples of the next MCU's */
+    uint8_t *to; /* the samples of this block in the next MCU */
     ptrdiff_t stride, step;
 } Block;
 
-/* Decodes one symbol of a block, or past it where its coefficients are not wanted. Returns the index of the coefficient after
-   it; AT_END where the block ends, 0 where the bits are none of a block. */
+/* Decodes one symbol of a block, or skips it unless `wanted`. Returns the index of the next coefficient; AT_END if the
+   block ends; 0 if the bits are invalid. */
 INLINE int
 decode_symbol(Bits *b, const Table *ac, int16_t *block, int k, int wanted)
 {
@@ -32,7 +32,7 @@ decode_symbol(Bits *b, const Table *ac, int16_t *block, int k, int wanted)
     skip_bits(b, symbol);
     if (!(symbol >> RUN & 15))
         return symbol ? AT_END : 0;
-    return k > 62 ? 0 : k + 1; /* after zeros alone, something follows */
+    return k > 62 ? 0 : k + 1; /* a coefficient must follow a run of 16 zeros */
 }
 
 INLINE Step
@@ -41,22 +41,22 @@ next_step(const Bits *b, const Step *steps)
     return steps[b->bits >> (64 - LOOK)];
 }
 
-/* Returns the index of the next coefficient after a step from index k on; SINGLY or AT_END is among its bits where more is to
-   be done than to take the step: it ends the block, or might go beyond its last coefficient. */
+/* Returns the index of the next coefficient after a step at the index k. SINGLY or AT_END is set in it if take_step is
+   not enough: the step ends the block, might go beyond its last coefficient, or is no step. */
 INLINE ptrdiff_t
 index_after(ptrdiff_t k, Step step)
 {
     return k + (uint8_t)(step >> ONWARD);
 }
 
-/* Takes the coefficient of a step from index k on that the bits of the look hold. */
+/* Stores the first coefficient of a step at the index k; see Step. */
 INLINE void
 take_first(Step step, int16_t *block, ptrdiff_t k)
 {
     block[zigzag[k + (uint8_t)(step >> ZEROS)]] = (int16_t)(step >> FIRST);
 }
 
-/* Takes a step from index k on, to before index `next`. */
+/* Takes a step at the index k, whose last coefficient has the index `next` - 1. */
 INLINE void
 take_step(Bits *b, Step step, int16_t *block, ptrdiff_t k, ptrdiff_t next, int wanted)
 {
@@ -67,11 +67,11 @@ take_step(Bits *b, Step step, int16_t *block, ptrdiff_t k, ptrdiff_t next, int w
     skip_bits(b, (unsigned)step);
 }
 
-/* Decodes the coefficients of a block from index k on, which were zeros, or past them where they are not wanted. Returns
-   the index after the last coefficient in zigzag order, 0 where the bits are none of a block.
+/* Decodes the coefficients of a block from the index k on, which are 0 so far, or skips them unless `wanted`. Returns the
+   index after the last coefficient in zigzag order; 0 if the bits are invalid.
 
-   How many bits a step takes must be known before the next one can be looked at. What the processor does meanwhile costs
-   nothing; what delays the look costs much. */
+   The next table look-up must wait until the length of a step is known. Work that the processor does meanwhile costs
+   nothing; work that delays the look-up costs much. */
 INLINE int
 decode_others(Bits *bits, const Block *as, int16_t *block, ptrdiff_t k, int wanted)
 {
@@ -83,7 +83,8 @@ decode_others(Bits *bits, const Block *as, int16_t *block, ptrdiff_t k, int want
                 refill(&b); /* is enough for two */
             ptrdiff_t next = index_after(k, step);
             if (UNLIKELY(next & (SINGLY | AT_END))) {
-                if (!(next & SINGLY)) { /* it ends, and not by its last coefficient, after which no end is said */
+                /* The block ends before its last coefficient; after that one, there is no code for the end. */
+                if (!(next & SINGLY)) {
                     if (wanted)
                         take_first(step, block, k);
                     skip_bits(&b, (unsigned)step);
@@ -103,12 +104,12 @@ decode_others(Bits *bits, const Block *as, int16_t *block, ptrdiff_t k, int want
     }
 }
 
-/* Takes the next step of both streams, where neither ends a block; tells whether there may be more such. */
+/* Takes the next step of both streams if take_step is enough for both. Otherwise returns 0, and takes neither. */
 INLINE int
 take_of_both(Bits *a, Bits *b, const Step *steps, int16_t (*blocks)[64], ptrdiff_t *k, ptrdiff_t *l, int is_first)
 {
     const Step step = next_step(a, steps), another = next_step(b, steps);
-    if (is_first) { /* what this brings is enough for two */
+    if (is_first) { /* enough for two steps */
         refill(a);
         refill(b);
     }
@@ -122,8 +123,8 @@ take_of_both(Bits *a, Bits *b, const Step *steps, int16_t (*blocks)[64], ptrdiff
     return 1;
 }
 
-/* Decodes a block of each of two streams, as decode_others does. Where a code ends must be known before the next one can be
-   looked at; while the processor waits for that in one stream, it goes on in the other. */
+/* Decodes a block of each of two streams, as decode_others does. While the processor waits for the length of a step in
+   one stream, it continues with the other. */
 INLINE void
 decode_both(Bits *first, Bits *second, const Block *as, int16_t (*blocks)[64], int ends[2])
 {
@@ -137,15 +138,15 @@ decode_both(Bits *first, Bits *second, const Block *as, int16_t (*blocks)[64], i
     *second = b;
 }
 
-enum { MOST_WAITING = 12 }; /* all of an MCU; of two, those of the usual samplings */
+enum { MOST_WAITING = 12 }; /* all blocks of an MCU, or those of two MCUs with common sampling factors */
 
 typedef struct { /* blocks that were decoded and not yet transformed */
-    _Alignas(64) int16_t coefficients[MOST_WAITING][64]; /* all but the first of each are zeros, where nothing waits */
+    _Alignas(64) int16_t coefficients[MOST_WAITING][64]; /* in unused blocks, all but the first are 0 */
     Coded blocks[MOST_WAITING];
-    int count, used; /* of the blocks; of the room for coefficients */
+    int count, used; /* of waiting blocks; of used elements of `coefficients` */
 } Waiting;
 
-/* Lays out the blocks of the wanted MCUs of a row; returns how many an MCU has. */
+/* Lays out the blocks of the requested MCUs of a row; returns how many an MCU has. */
 static int
 lay_out_blocks(Decoder *d, Block *block, ptrdiff_t row)
 {
@@ -170,8 +171,8 @@ transform_waiting(Waiting *waiting)
     waiting->count = waiting->used = 0;
 }
 
-/* Makes room for the coefficients of so many blocks. First come the bits of some MCUs, then their samples: the processor
-   loads slowly in wide pieces what it has just stored in small ones. */
+/* Makes room for the coefficients of `count` blocks. Several MCUs are decoded before they are transformed, because a
+   processor is slow to load wide vectors from memory that it has just stored in small pieces. */
 INLINE void
 make_room(Waiting *waiting, int count)
 {
@@ -179,7 +180,8 @@ make_room(Waiting *waiting, int count)
         transform_waiting(waiting);
 }
 
-/* Lets a block wait, or makes its samples at once where that is easy, and goes to that of the next MCU. */
+/* Queues a block, or writes its samples at once if it has only the first coefficient; advances to the block of the next
+   MCU. */
 INLINE void
 take_block(Waiting *waiting, Block *block, int16_t *coefficients, int end)
 {
@@ -190,7 +192,7 @@ take_block(Waiting *waiting, Block *block, int16_t *coefficients, int end)
     block->to += block->step;
 }
 
-/* Decodes MCUs up to `stop`, which is not beyond the segment's end; leaves out those that nobody is `waiting` for. */
+/* Decodes the MCUs before `stop`, which is in this segment or its end; only skips them if `waiting` is NULL. */
 INLINE int
 decode_mcus(const Decoder *d, Stream *s, Block *blocks, int count, ptrdiff_t stop, Waiting *waiting)
 {
@@ -222,7 +224,7 @@ decode_mcus(const Decoder *d, Stream *s, Block *blocks, int count, ptrdiff_t sto
     return 1;
 }
 
-/* Decodes MCUs up to `stop`, and as many of another stream, whose blocks are `others`. */
+/* Decodes the MCUs before `stop`, and as many of a second stream, whose blocks are `others`. */
 INLINE int
 decode_mcus_of_both(const Decoder *d, Stream *s, Stream *t, Block *blocks, Block *others, int count, ptrdiff_t stop,
                     Waiting *waiting)
@@ -284,7 +286,7 @@ decode_rows_with(Decoder *d, const Window *window, ptrdiff_t row, int rows)
         if (!go_to(d, s, mcu, blocks, count))
             return 0;
         if (rows == 2) {
-            if (mcu == first) { /* it goes on from there */
+            if (mcu == first) { /* the second stream starts at the position of the first */
                 t->from = s->from;
                 t->segment = s->segment;
                 t->mcu = s->mcu;
@@ -299,7 +301,7 @@ decode_rows_with(Decoder *d, const Window *window, ptrdiff_t row, int rows)
         mcu = stop;
     }
     transform_waiting(&waiting);
-    /* After the last MCU of all, no bytes may be left over either: what libjpeg says of them depends on what they are. */
+    /* No bytes may be left over after the last MCU either: whether libjpeg accepts them depends on their values. */
     if (rows == 2)
         d->current = 1 - d->current;
     return is_used_up(d, s) && (rows == 1 || is_used_up(d, t));
@@ -321,8 +323,8 @@ decode_rows_plain(Decoder *d, const Window *window, ptrdiff_t row, int rows)
 }
 
 #if HAS_AVX2
-/* The speed depends on BMI2 shifts, and on the position of the loops in cache lines, which must not depend on the code of
-   other files: 16 bytes after a line's begin, tiled photos took 1.04 times as long. */
+/* The speed depends on BMI2 shifts, and on the position of the loops in cache lines, which must not depend on the code
+   of other files: 16 bytes after the beginning of a line, tiled photos took 1.04 times as long. */
 AVX2 __attribute__((aligned(64))) static int
 decode_rows_avx2(Decoder *d, const Window *window, ptrdiff_t row, int rows)
 {

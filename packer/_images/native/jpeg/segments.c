@@ -9,7 +9,7 @@
 int
 fill(const Decoder *d, Stream *s)
 {
-    for (int i = 0; i < d->count; i++) /* what a chunk adds is less than 2^30 */
+    for (int i = 0; i < d->count; i++) /* so that no sum overflows: a chunk adds less than 2^30 */
         if (s->predictions[i] > 1 << 30 || s->predictions[i] < -(1 << 30))
             return 0;
     ptrdiff_t left = larger(s->end - s->at.next, 0);
@@ -29,7 +29,7 @@ fill(const Decoder *d, Stream *s)
             int last = !d->interval || (s->segment + 1) * d->interval >= d->mcus;
             if (last && d->progressive ? is_restart(from[1]) : from[1] != (last ? EOI : RST0 + (s->segment & 7)))
                 return 0;
-            s->ended = 1; /* damaged bits may go on for an MCU, in what was here before; then it is not taken */
+            s->ended = 1; /* a damaged MCU may read old bytes after `end`; the caller then rejects it */
         } else {
             *to++ = 0xFF;
             from += 2;

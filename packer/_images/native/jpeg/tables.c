@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Adds a code of `length` bits, after which a value of `bits` bits follows. */
+/* Adds a code of `length` bits that is followed by a value of `bits` bits. */
 static void
 add_code(Table *table, int32_t index, uint32_t code, int length, uint32_t run, int bits)
 {
@@ -50,23 +50,23 @@ prepare_table(Table *table, const uint8_t *says, int size, int is_ac)
     return 1;
 }
 
-/* Prepares the step of each look: its lower half, and its upper one. Without branches, for compilers to do some
-   at once: most images have tables of their own. */
+/* Computes the step for each index: its lower half, then its upper half. Without branches, so that compilers vectorise
+   the loop: most images have tables of their own. */
 INLINE void
 prepare_body(const Symbol *restrict looks, uint32_t *restrict words)
 {
     for (uint32_t look = 0; look < 1 << LOOK; look++) {
         const Symbol symbol = looks[look];
         const uint32_t bits = symbol & 63, run = symbol >> RUN & 15, has_value = 0 - (uint32_t)((symbol & HAS_VALUE) != 0);
-        /* What comes after the first coefficient, where the bits of a look show enough: its code, and the first bit of its
-           value. Zeros without a value after them are rare, and may not be the last of a block. */
+        /* The symbol after the first coefficient, if the index contains its code and the first bit of its value. Runs of
+           16 zeros are left out: they are rare, and must not end a block. */
         const Symbol next = looks[look << (bits & 31) & ((1 << LOOK) - 1)];
         const uint32_t next_bits = next & 63, next_run = next >> RUN & 15, size = next >> SIZE & 15;
         const uint32_t is_value = 0 - (uint32_t)(size != 0), shown = bits + next_bits - size - is_value;
         const uint32_t hidden = (0 - (uint32_t)(next == 0)) | (~is_value & next_run) | (0 - (uint32_t)(shown > LOOK));
         const uint32_t two = has_value & (0 - (uint32_t)(hidden == 0));
-        /* A single coefficient goes the same way as the last of two. Where there is no value, the block ends or begins with
-           zeros alone. */
+        /* A single coefficient is stored like the last of two. A symbol without a value ends the block, is a run of 16
+           zeros, or is no code. */
         const uint32_t ends = 0 - (uint32_t)((symbol != 0) & (run == 0)), alone = (ends & AT_END) | (~ends & SINGLY);
         const uint32_t onward = (has_value & (run + 1)) | (~has_value & alone);
         const uint32_t further = (is_value & (next_run + 1)) | (~is_value & AT_END);

@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 
-/* The position in a block, row by row, of each coefficient in zigzag order. A damaged scan may lead up to 16 places
-   further: to the last one. */
+/* The position in a block, row by row, of each coefficient in zigzag order. In a damaged scan, the index may be up to 15
+   too large: it then leads to the last position. */
 static const uint8_t zigzag[64 + 16] = {
     0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21, 28,
     35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47,
