@@ -11,15 +11,16 @@
 #include <string.h>
 
 enum { LONGEST = 15, LITERALS = 286, DISTANCES = 30, LENGTHS = 19, END = 256, FIXED = 288, FIXED_DISTANCES = 32 };
-enum { LOOK = 11, LOOK_FAR = 9, LOOK_LENGTHS = 7 }; /* bits that one look in a table knows */
+enum { LOOK = 11, LOOK_FAR = 9, LOOK_LENGTHS = 7 }; /* bits that index a table */
 enum { TABLE = (1 << LOOK) + (LITERALS / 2 << (LONGEST - LOOK)), TABLE_FAR = (1 << LOOK_FAR) + (DISTANCES / 2 << (LONGEST - LOOK_FAR)) };
-enum { HISTORY = 1 << 15, ROOM = 1 << 16, SLACK = 320 }; /* SLACK: more than one turn of the loop writes */
-enum { MUCH = 1 << 12 }; /* bytes of input for which pairs of literals are worth their table */
-enum { ALWAYS = 1 << 10, BLOCK = 1 << 6 }; /* how often tables are filled: so many times, and once more for so many bytes */
+enum { HISTORY = 1 << 15, ROOM = 1 << 16, SLACK = 320 }; /* SLACK: more bytes than one iteration of the loop writes */
+enum { MUCH = 1 << 12 }; /* bytes of input for which it is worthwhile to join literals in the table */
+/* How often tables are filled at most: ALWAYS times, and once more for each BLOCK bytes of output. */
+enum { ALWAYS = 1 << 10, BLOCK = 1 << 6 };
 
-/* A decoded code. The lowest byte counts the bits of the code and those after it that belong to its value. Literals
-   follow, one or two, a byte each; for other values the least one, and the bits of the code alone; or where a longer code is
-   looked up. */
+/* A table entry. The lowest byte is the number of bits of the code and of the extra bits of its value. Above it are one
+   or two literals of a byte each; or the least value and the bits of the code alone; or for longer codes, the index of
+   another table. */
 typedef uint32_t Entry;
 #define VALUE(entry) ((entry) >> 8 & 0x7FFF)
 #define CODE_BITS(entry) ((entry) >> 23 & 15)
@@ -30,9 +31,9 @@ enum { VALUE_AT = 8, SECOND_AT = 16, CODE_BITS_AT = 23, COUNT_AT = 27 };
 #define ANY_LITERAL (LITERAL | PAIR)
 #define LONGER ((Entry)1 << 29)
 #define STOP ((Entry)1 << 30)
-#define NONE ((Entry)1 << 31) /* no code, or one without a meaning */
+#define NONE ((Entry)1 << 31) /* no code, or a code without a meaning */
 
-typedef struct { /* the input, and its next `count` bits or more, the lowest first; behind the input stand zeros */
+typedef struct { /* the input, and at least its next `count` bits, the lowest first; zeros follow the input */
     const uint8_t *at, *end;
     uint64_t bits;
     unsigned count, beyond; /* bits of those zeros */
@@ -44,13 +45,13 @@ struct Inflating {
     Bits in;
     Place place;
     int last; /* whether no other block follows */
-    unsigned stored; /* bytes that are left of a block that was not deflated */
-    uint8_t *memory, *taken, *at, *stop; /* the output; up to `taken` it was handed out */
-    size_t size, moved; /* bytes of the memory; of the output, those before the memory's first one */
+    unsigned stored; /* bytes that are left of a stored block */
+    uint8_t *memory, *taken, *at, *stop; /* the output: handed out up to `taken`, inflated up to `at` */
+    size_t size, moved; /* bytes of the memory; bytes of output that precede it */
     size_t filled;      /* how often the tables of a block were filled */
-    int holds_fixed;    /* whether these are those of the fixed codes */
+    int holds_fixed;    /* whether the tables are those of the fixed codes */
     int checked;
-    uint32_t sum, sums; /* zlib's checksum, Adler-32, of what was handed out */
+    uint32_t sum, sums; /* zlib's checksum, Adler-32, of the bytes that were handed out */
     Entry literals[TABLE], distances[TABLE_FAR], lengths[1 << LOOK_LENGTHS];
 };
 
@@ -88,7 +89,7 @@ drop(Bits *in, unsigned count)
     in->count -= count;
 }
 
-/* Takes up to 32 bits that are there since the last refill. */
+/* Takes up to 32 bits, which must be in the buffer. */
 static inline unsigned
 take(Bits *in, unsigned count)
 {
@@ -113,8 +114,8 @@ reversed(unsigned code, unsigned length)
     return code >> (16 - length);
 }
 
-/* Sorts symbols by the lengths of their codes, and counts these; 0 of a code that is none. One code alone, or none, is allowed
-   where `few`; `*whole` tells whether all codes are used. */
+/* Sorts symbols by the lengths of their codes, and counts the codes of each length. Returns 0 if the lengths are
+   invalid. With `few`, a single code of one bit, or none, is allowed. `*whole` tells whether all codes are used. */
 static int
 sort_symbols(const uint8_t *lengths, unsigned symbols, int few, uint16_t *counts, uint16_t *sorted, int *whole)
 {
@@ -140,8 +141,8 @@ sort_symbols(const uint8_t *lengths, unsigned symbols, int few, uint16_t *counts
     return 1;
 }
 
-/* Fills a table that is looked into with `look` bits by the lengths of the symbols' codes. `meanings` are the entries of the
-   symbols, which know nothing of the codes. 0 as `sort_symbols`. */
+/* Fills a table that `look` bits index, from the lengths of the symbols' codes. `meanings` are the entries of the
+   symbols without their codes. Returns 0 as `sort_symbols` does. */
 static int
 fill_table(Entry *table, unsigned look, const uint8_t *lengths, unsigned symbols, int few, const Entry *meanings)
 {
@@ -152,7 +153,8 @@ fill_table(Entry *table, unsigned look, const uint8_t *lengths, unsigned symbols
     for (unsigned at = 0; !whole && at < 1u << look; at++)
         table[at] = NONE | 1;
     const uint16_t *symbol = sorted;
-    unsigned code = 0, next = 1u << look, prefix = next; /* `prefix` is that of the table of longer codes before `next` */
+    /* `prefix`: the index of the table for longer codes that ends at `next` */
+    unsigned code = 0, next = 1u << look, prefix = next;
     for (unsigned length = 1; length <= LONGEST; length++, code <<= 1)
         for (unsigned count = counts[length]; count > 0; count--, code++) {
             Entry entry = meanings[*symbol++] + (length | length << CODE_BITS_AT);
@@ -173,8 +175,8 @@ fill_table(Entry *table, unsigned look, const uint8_t *lengths, unsigned symbols
     return 1;
 }
 
-/* Joins two literals in one entry where both codes fit into the bits of a look. From the end on, as what follows a code stands
-   at a lower place. */
+/* Joins two literals in one entry if both codes fit into the index. Starts at the end, because the second entry, which
+   must not be joined yet, has a lower index. */
 static void
 join_literals(Entry *table)
 {
@@ -189,9 +191,9 @@ join_literals(Entry *table)
     }
 }
 
-/* Fills the tables of a block's codes; 0 of codes that are none. To fill the tables takes as long as to inflate hundreds of bytes,
-   and a block may be empty: so there are to be BLOCK bytes for each time. Encoders have far more, but where they are told to end a
-   block every few bytes. */
+/* Fills the tables of a block's codes. Returns 0 if the codes are invalid, or the tables were filled too often. Filling
+   them takes as long as inflating hundreds of bytes, and a block may be empty; so each time needs BLOCK bytes of output.
+   Encoders write far larger blocks, unless they are told to end a block every few bytes. */
 static int
 set_codes(Inflating *s, const uint8_t *lengths, unsigned literals, unsigned distances, int few)
 {
@@ -271,7 +273,8 @@ read_codes(Inflating *s)
     return lengths[END] != 0 && set_codes(s, lengths, literals, distances, 1);
 }
 
-/* Copies `length` bytes from `distance` before, over and over where these are fewer; 15 more may be written. */
+/* Copies `length` bytes from `distance` bytes before `to`; repeats them if `distance` is shorter. May write 15 more
+   bytes. */
 static inline void
 copy_back(uint8_t *to, size_t distance, size_t length)
 {
@@ -285,7 +288,7 @@ copy_back(uint8_t *to, size_t distance, size_t length)
         while (to < end)
             *to++ = *from++;
     } else {
-        for (size_t there = distance; to < end; there += there) { /* twice as many are there each time */
+        for (size_t there = distance; to < end; there += there) { /* the bytes to copy from double each time */
             size_t count = there < (size_t)(end - to) ? there : (size_t)(end - to);
             memcpy(to, from, count);
             to += count;
@@ -293,7 +296,7 @@ copy_back(uint8_t *to, size_t distance, size_t length)
     }
 }
 
-/* Writes one literal or two; a byte more may be written. */
+/* Writes one literal or two. May write one more byte. */
 static inline uint8_t *
 put_literals(uint8_t *to, Entry entry)
 {
@@ -302,7 +305,7 @@ put_literals(uint8_t *to, Entry entry)
     return to + COUNT(entry);
 }
 
-/* Returns the value that a code and the bits after it say, and drops these. */
+/* Takes a code and its extra bits, and returns the value. */
 static inline size_t
 take_value(Bits *in, Entry entry)
 {
@@ -324,7 +327,8 @@ inflate_codes(Inflating *s)
             break;
         Entry entry = s->literals[low_bits(in.bits, LOOK)];
         int looks = 0;
-        for (; (entry & ANY_LITERAL) && looks < 3; looks++) { /* so that 20 bits are left for a length */
+        /* 56 bits are enough for three look-ups, or for two and a length of 20 bits. */
+        for (; (entry & ANY_LITERAL) && looks < 3; looks++) {
             to = put_literals(to, entry);
             drop(&in, entry & 0xFF);
             entry = s->literals[low_bits(in.bits, LOOK)];
@@ -360,7 +364,7 @@ inflate_codes(Inflating *s)
     return is_over(&in) ? DAMAGED : place;
 }
 
-/* Begins with a block that was not deflated, whose bytes stand at the next whole byte. */
+/* Begins a stored block. Its size is at the next whole byte. */
 static Place
 begin_stored(Inflating *s)
 {
@@ -405,7 +409,8 @@ begin_block(Inflating *s)
     return kind == 0 ? begin_stored(s) : CODED;
 }
 
-/* Moves what is still needed to the beginning of the memory: what was not handed out, and what matches refer to. */
+/* Moves the bytes that are still needed to the beginning of the memory: those that were not handed out, and those that
+   matches may refer to. */
 static void
 make_room(Inflating *s)
 {
@@ -417,7 +422,7 @@ make_room(Inflating *s)
     s->moved += (size_t)distance;
 }
 
-/* Goes on by one step. */
+/* Begins a block, or continues it. */
 static void
 go_on(Inflating *s)
 {
@@ -439,7 +444,7 @@ go_on(Inflating *s)
     }
 }
 
-/* Adds bytes to zlib's checksum. Sixteen sums run beside each other, which vectors do at once. */
+/* Adds bytes to zlib's checksum, in sixteen separate sums, so that compilers vectorise the loop. */
 static void
 add_to_checksum(Inflating *s, const uint8_t *data, size_t size)
 {
@@ -503,7 +508,7 @@ inflating_begin(Inflating *s, const uint8_t *data, size_t size, size_t most, int
     s->in = (Bits){data, data + size, 0, 0, 0};
     s->last = 0;
     s->moved = s->filled = 0;
-    s->holds_fixed = 0; /* those of a short stream would not be joined */
+    s->holds_fixed = 0; /* the tables of a short stream are not joined */
     s->checked = checked;
     s->sum = 1;
     s->sums = 0;
@@ -522,7 +527,7 @@ inflating_take(Inflating *s, size_t size)
             return NULL;
         go_on(s);
     }
-    if (s->place == DAMAGED) /* then the last bytes may be made of what stands behind the input */
+    if (s->place == DAMAGED) /* the last bytes may come from the zeros after the input */
         return NULL;
     const uint8_t *piece = s->taken;
     if (s->checked)

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LONGEST_ROW ((int64_t)1 << 27) /* bytes; longer ones are left to others */
+#define LONGEST_ROW ((int64_t)1 << 27) /* bytes; longer rows are not supported */
 
-typedef struct { /* a pass over an image: which rows and columns it has */
+typedef struct { /* a pass over an image: its first row and column, and the steps to the next ones */
     ptrdiff_t top, down, left, across;
 } Pass;
 
@@ -61,7 +61,7 @@ unpack_samples(const uint8_t *from, ptrdiff_t count, int bits, int factor, uint8
             to[x++] = (uint8_t)((*from >> shift & mask) * factor);
 }
 
-/* Returns how many bytes so many pixels take. */
+/* Returns how many bytes `pixels` pixels take. */
 static ptrdiff_t
 bytes_of(const Header *header, ptrdiff_t pixels)
 {

@@ -8,16 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LARGEST ((int64_t)1 << 28) /* bytes of pixels of an interlaced image, all of which are kept; larger ones are left */
-enum { TEXT = 1 << 16, TEXTS = 1 << 26, PROFILE = 1 << 16 }; /* bytes of a text, of all, and of an ICC profile, at most */
+/* Bytes of an interlaced image, which is decoded as a whole; larger ones are not supported. */
+#define LARGEST ((int64_t)1 << 28)
+enum { TEXT = 1 << 16, TEXTS = 1 << 26, PROFILE = 1 << 16 }; /* bytes of a text, of all texts, and of an ICC profile, at most */
 
-typedef struct { /* what the chunks of a PNG say */
+typedef struct { /* properties of a PNG from its chunks */
     Header header;
     const uint8_t *palette; /* NULL without one */
-    size_t colours, texts;  /* the palette's; bytes of texts */
-    size_t compressed;      /* bytes of the samples */
-    int begun, ended;       /* whether a chunk of samples was seen, and another one after them */
-    int profiles;           /* chunks that hold one */
+    size_t colours, texts;  /* colours of the palette; bytes of all texts */
+    size_t compressed;      /* bytes of all IDAT chunks */
+    int begun, ended;       /* whether an IDAT chunk was seen; whether another chunk was seen after it */
+    int profiles;           /* iCCP chunks */
 } Contents;
 
 struct PngDecoder {
@@ -26,12 +27,12 @@ struct PngDecoder {
     Contents contents;
     uint8_t palette[256][4];
     Rectangle wanted;
-    ptrdiff_t line, at_once, held; /* bytes of a row of pixels, rows that there is room for, and that are there */
+    ptrdiff_t line, at_once, held; /* bytes of a row of pixels; rows that `rows` has room for; rows that it has */
     TakeRows take;
     void *taker;
 };
 
-/* Tells whether Pillow takes an ICC profile, of which it inflates 1 MiB at most. */
+/* Tells whether an ICC profile is undamaged, and not larger than PROFILE. Pillow refuses profiles of more than 1 MiB. */
 static int
 is_profile(Inflating *inflating, const Chunk *chunk)
 {
@@ -45,7 +46,7 @@ is_profile(Inflating *inflating, const Chunk *chunk)
     return inflating_ends(inflating);
 }
 
-/* Tells whether a text in UTF-8 is one that Pillow takes; it stands there as it is, and not compressed. */
+/* Tells whether a text in UTF-8 is not compressed, shorter than TEXT, and accepted by Pillow. */
 static int
 is_text(const Chunk *chunk)
 {
@@ -54,7 +55,7 @@ is_text(const Chunk *chunk)
         && !has_key_of_pillow(chunk);
 }
 
-/* Tells whether Pillow takes a chunk, and no pixel depends on it but for those that `take_chunk` knows. */
+/* Tells whether Pillow accepts a chunk, and its pixels depend on no other chunks than `take_chunk` supports. */
 static int
 is_harmless(PngDecoder *d, const Chunk *chunk)
 {
@@ -67,7 +68,7 @@ is_harmless(PngDecoder *d, const Chunk *chunk)
     return is_usual_chunk(chunk, d->contents.header.colour);
 }
 
-/* Takes a chunk that follows the header; 0 where it is unusual, or stands at an unusual place. */
+/* Takes a chunk after the header. Returns 0 if the chunk or its position is unusual. */
 static int
 take_chunk(PngDecoder *d, const Chunk *chunk)
 {
@@ -93,7 +94,7 @@ take_chunk(PngDecoder *d, const Chunk *chunk)
     return (chunk->name[0] & 0x20) && contents->texts < TEXTS;
 }
 
-/* Reads the chunks of a PNG; 0 where it is not one of that size that this decoder knows. */
+/* Reads the chunks of a PNG. Returns 0 if it has another size, or this decoder does not support it. */
 static int
 read_chunks(PngDecoder *d, const uint8_t *data, size_t size, ptrdiff_t height, ptrdiff_t width)
 {
@@ -113,7 +114,7 @@ read_chunks(PngDecoder *d, const uint8_t *data, size_t size, ptrdiff_t height, p
     return 0;
 }
 
-/* Makes pixels of four bytes of levels of grey, `step` bytes apart. */
+/* Converts grey levels, which are `step` bytes apart, to four-byte pixels. */
 static void
 spread(const uint8_t *levels, ptrdiff_t step, ptrdiff_t count, uint8_t *pixels)
 {
@@ -121,7 +122,7 @@ spread(const uint8_t *levels, ptrdiff_t step, ptrdiff_t count, uint8_t *pixels)
         pixels[0] = pixels[1] = pixels[2] = *levels;
 }
 
-/* Takes the upper bytes of colours of 16 bits, as Pillow does. */
+/* Converts pixels of 16-bit samples to the upper bytes of their colours, as Pillow does. */
 static void
 cut(const uint8_t *samples, ptrdiff_t step, ptrdiff_t count, uint8_t *pixels)
 {
@@ -129,7 +130,7 @@ cut(const uint8_t *samples, ptrdiff_t step, ptrdiff_t count, uint8_t *pixels)
         pixels[0] = samples[0], pixels[1] = samples[2], pixels[2] = samples[4];
 }
 
-/* Cuts levels of 16 bits off at 255, as Pillow does. */
+/* Converts 16-bit grey levels to four-byte pixels; limits them to 255, as Pillow does. */
 static void
 clip(const uint8_t *samples, ptrdiff_t count, uint8_t *pixels)
 {
@@ -137,7 +138,7 @@ clip(const uint8_t *samples, ptrdiff_t count, uint8_t *pixels)
         pixels[0] = pixels[1] = pixels[2] = samples[0] ? 255 : samples[1];
 }
 
-/* Looks colours up; 0 where the palette has no such one. */
+/* Replaces indices by the colours of the palette. Returns 0 if an index is too large. */
 static int
 look_colours_up(const PngDecoder *d, const uint8_t *indices, ptrdiff_t count, uint8_t *pixels)
 {
@@ -149,7 +150,8 @@ look_colours_up(const PngDecoder *d, const uint8_t *indices, ptrdiff_t count, ui
     return most < d->contents.colours;
 }
 
-/* Makes pixels of four bytes of a line's samples, from column `first` on; 0 where a palette has no such colour. */
+/* Converts a line's samples, from the column `first` on, to four-byte pixels. Returns 0 if an index into the palette is
+   too large. */
 static int
 convert(const PngDecoder *d, const uint8_t *line, ptrdiff_t first, ptrdiff_t count, uint8_t *pixels)
 {
@@ -188,7 +190,7 @@ convert(const PngDecoder *d, const uint8_t *line, ptrdiff_t first, ptrdiff_t cou
     }
 }
 
-/* Hands over the rows that are there. */
+/* Passes on the rows that are converted. */
 static void
 hand_over(PngDecoder *d)
 {
@@ -211,12 +213,12 @@ take_line(void *decoder, const uint8_t *samples, const Line *line)
     return 1;
 }
 
-/* Puts the pixels of a line to where they belong in the whole image. */
+/* Writes the pixels of a line to their positions in the image. */
 static int
 take_pass(void *decoder, const uint8_t *samples, const Line *line)
 {
     PngDecoder *d = decoder;
-    uint8_t *pixels = d->rows.at + (ptrdiff_t)d->contents.header.height * d->line; /* a line behind the image */
+    uint8_t *pixels = d->rows.at + (ptrdiff_t)d->contents.header.height * d->line; /* a spare row after the image */
     uint8_t *to = d->rows.at + line->row * d->line + 4 * line->column;
     if (!convert(d, samples, 0, line->count, pixels))
         return 0;
@@ -225,7 +227,7 @@ take_pass(void *decoder, const uint8_t *samples, const Line *line)
     return 1;
 }
 
-/* Makes room for the rows: for some, or all of an interlaced image. Returns UNDECODED where these are too large. */
+/* Makes room for some rows, or for all of an interlaced image. Returns UNDECODED if these are too large. */
 static Outcome
 lay_out(PngDecoder *d)
 {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct { /* where the samples of rows are written, a byte each, or two of those that have 16 bits */
+typedef struct { /* the output for the samples of rows: one byte for each, or two if they have 16 bits */
     const Header *header;
     ptrdiff_t first, end; /* the rows */
     ptrdiff_t pixel;      /* bytes of a pixel */
@@ -15,7 +15,7 @@ typedef struct { /* where the samples of rows are written, a byte each, or two o
     uint8_t *out;
 } Writing;
 
-/* Writes numbers of 16 bits in the machine's order. */
+/* Converts big-endian 16-bit numbers to the machine's byte order. */
 static void
 put_in_order(const uint8_t *from, ptrdiff_t count, uint8_t *to)
 {

@@ -25,7 +25,7 @@ load_pixel(const uint8_t *at)
     return (Pixel)_mm_unpacklo_epi8(_mm_cvtsi32_si128(bytes), _mm_setzero_si128());
 }
 
-/* Writes the lower bytes of samples, whose upper ones are 0. */
+/* Writes the lower bytes of samples. The upper bytes must be 0. */
 INLINE void
 store_pixel(uint8_t *at, Pixel pixel)
 {
@@ -75,7 +75,7 @@ larger_of(Pixel a, Pixel b)
 }
 #endif
 
-/* Undoes SUB, AVERAGE or PAETH of pixels of 3 or 4 bytes, all but the last ones; returns how many bytes were done. */
+/* Undoes SUB, AVERAGE or PAETH for pixels of 3 or 4 bytes, except the last ones. Returns how many bytes are done. */
 INLINE ptrdiff_t
 undo_pixels(int filter, const uint8_t *from, const uint8_t *above, ptrdiff_t size, ptrdiff_t step, uint8_t *to)
 {
@@ -88,8 +88,8 @@ undo_pixels(int filter, const uint8_t *from, const uint8_t *above, ptrdiff_t siz
         } else if (filter == AVERAGE) {
             left = value + ((left + load_pixel(above + i)) >> 1);
         } else {
-            /* The one that is nearest to left + up - corner: the smaller one of left and up where the corner is above both by
-               so much that the estimate lies at or below both, the larger one in the opposite case, and else the corner. */
+            /* The neighbour nearest to left + up - corner: `low` if 3 * corner - up - left is at least `high`, `high` if
+               it is at most `low`, otherwise the corner. */
             Pixel up = load_pixel(above + i), low = smaller_of(left, up), high = larger_of(left, up);
             Pixel turn = 3 * corner - up - left;
             Pixel nearest = corner ^ ((high <= turn) & (low ^ corner)) ^ ((turn <= low) & (high ^ corner));
@@ -105,7 +105,7 @@ undo_pixels(int filter, const uint8_t *from, const uint8_t *above, ptrdiff_t siz
 #define HAS_PIXELS 0
 #endif
 
-/* Returns that of three neighbours which is the nearest to left + above - corner. */
+/* Returns the neighbour that is nearest to left + above - corner (PNG specification, 9.4). */
 static inline uint8_t
 paeth(int left, int above, int corner)
 {
@@ -118,7 +118,7 @@ paeth(int left, int above, int corner)
     return (uint8_t)(to_above <= to_corner ? above : corner);
 }
 
-/* Undoes what looks at the left neighbour, from a byte on; before it, all is done. */
+/* Undoes SUB, AVERAGE or PAETH from the byte `i` on; the bytes before it are done. */
 static void
 undo_bytes(int filter, const uint8_t *from, const uint8_t *above, ptrdiff_t i, ptrdiff_t size, ptrdiff_t step, uint8_t *to)
 {

@@ -4,7 +4,7 @@
 
 enum { SYMBOLS = 256, LONGEST = 16 };
 
-/* Returns what a code of so many bits says, with this symbol. */
+/* Returns the entry of a code of `length` bits for this symbol. */
 static Entry
 entry_of(int length, int symbol)
 {
@@ -47,7 +47,7 @@ look_further(const Code *code, uint64_t bits)
     return 0;
 }
 
-/* Inserts a key among keys, the largest first. */
+/* Inserts a key into keys that are sorted, the largest first. */
 static void
 insert(uint64_t *keys, int count, uint64_t key)
 {
@@ -56,12 +56,12 @@ insert(uint64_t *keys, int count, uint64_t key)
     keys[count] = key;
 }
 
-/* Finds how long the codes of symbols are in Huffman's tree; there are two symbols or more. */
+/* Finds the lengths of the symbols' codes in Huffman's tree. There must be two symbols or more. */
 static void
 find_lengths(const uint32_t *frequencies, int count, int *lengths)
 {
-    /* A key is a tree that is left: how often its symbols occur, above the number of one of them, counted from the end. Among
-       trees that occur as often, that of the last symbol is the least. */
+    /* A key stands for a tree: how often its symbols occur, above LAST minus the index of one of them. So among trees
+       that occur equally often, the one of the last symbol is the least. */
     enum { BITS = 9, LAST = (1 << BITS) - 1 };
     uint64_t keys[SYMBOLS + 1] = {0};
     int root[SYMBOLS + 1] = {0}, parent[2 * SYMBOLS + 1] = {0}, depth[2 * SYMBOLS + 1] = {0}, nodes = 0;
@@ -82,12 +82,13 @@ find_lengths(const uint32_t *frequencies, int count, int *lengths)
     memcpy(lengths, depth, (size_t)count * sizeof *lengths);
 }
 
-/* Makes codes of more than 16 bits shorter; `number` is how many codes there are of each length. */
+/* Shortens codes of more than 16 bits (T.81, figure K.3); `number` is the number of codes of each length. */
 static void
 shorten(int *number)
 {
     for (int length = SYMBOLS; length > LONGEST; length--) {
-        while (number[length] > 0) { /* one of two codes becomes a bit shorter, the other one goes beside a shorter code */
+        /* One of two codes becomes a bit shorter, the other one shares the prefix of a shorter code. */
+        while (number[length] > 0) {
             int shorter = length - 2;
             while (number[shorter] == 0)
                 shorter--;
@@ -113,7 +114,7 @@ find_best_code(const uint32_t *counts, uint8_t *lengths, uint8_t *symbols)
     }
     if (!real)
         return 0;
-    frequencies[real] = 1; /* one symbol more gets the longest code, and is left out at the end: so no code is all ones */
+    frequencies[real] = 1; /* one more symbol gets the longest code, and is removed at the end, so that no code is all ones */
     find_lengths(frequencies, real + 1, length_of);
     for (int i = 0; i < real; i++)
         number[length_of[i]]++;

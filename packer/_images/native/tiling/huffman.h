@@ -12,41 +12,42 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { LOOK = 10 }; /* bits of code that one look in a table knows */
+enum { LOOK = 10 }; /* bits that index a table */
 
-/* A table entry of a code: in the lowest 6 bits the length of the code and its value; from bit SIZE on how many the value
-   has; from bit SYMBOL on the symbol; from bit SKIP on by how much a symbol of AC goes on among the coefficients, AT_END for
-   the end of a block. Negative where the symbol is none of AC. 0 is no code. */
+/* A table entry of a code. The lowest 6 bits are the length of the code and its value together; the bits from SIZE on,
+   the length of the value; the bits from SYMBOL on, the symbol; the bits from SKIP on, the number of coefficients by
+   which an AC symbol advances, AT_END for the end of a block. Negative if a sequential scan cannot have this AC symbol.
+   0 is no code. */
 typedef int32_t Entry;
 
 enum { SIZE = 6, SYMBOL = 11, SKIP = SYMBOL + 8, AT_END = 128 };
 
 typedef struct { /* a Huffman code, to be read */
     Entry look[1 << LOOK]; /* by the next bits; 0 for longer codes */
-    int32_t end[17];       /* by length, the end of the codes up to this length, as 16 bits from the left */
+    int32_t end[17];       /* by length, the end of the codes up to this length, left-aligned in 16 bits */
     int32_t before[17];    /* by length, how many codes are shorter */
     Entry entries[256];    /* in the order of the codes */
 } Code;
 
 typedef struct { /* bits of a scan: the next one is the uppermost of `bits` */
     uint64_t bits;
-    int count; /* of them that are there */
+    int count; /* of valid bits */
     const uint8_t *next;
 } Bits;
 
-/* Prepares a table for reading: how many codes there are of each of 16 lengths, then the symbols in the order of their codes.
-   There are 256 at most, and no code is all ones. */
+/* Builds a code from a table: the number of codes of each of 16 lengths, then the symbols in the order of their codes.
+   The table must have 256 codes at most, and none of them may be all ones. */
 void prepare_code(Code *code, const uint8_t *table);
 
-/* Finds the Huffman code of least total length in which no code is longer than 16 bits or all ones (T.81, K.2), of 256 symbols
-   that occur so often. Writes how many codes there are of each of 16 lengths, and the symbols in the order of their codes.
-   Returns how many symbols occur. */
+/* Finds a Huffman code for 256 symbols with these counts, in which no code is longer than 16 bits or all ones (T.81,
+   K.2). Writes the number of codes of each of 16 lengths, and the symbols in the order of their codes. Returns how many
+   symbols occur. */
 int find_best_code(const uint32_t *counts, uint8_t *lengths, uint8_t *symbols);
 
-/* Returns the code, of more than LOOK bits, that the bits begin with; 0 where they begin with none. */
+/* Returns the entry of the code at the beginning of the bits, which has more than LOOK bits; 0 if there is none. */
 Entry look_further(const Code *code, uint64_t bits);
 
-/* Returns the code that the bits begin with; 0 where they begin with none. */
+/* Returns the entry of the code at the beginning of the bits; 0 if there is none. */
 INLINE Entry
 find_code(const Code *code, uint64_t bits)
 {
@@ -60,7 +61,7 @@ symbol_of(Entry entry)
     return entry >> SYMBOL & 255;
 }
 
-/* Brings 56 bits or more. */
+/* Fills the buffer to 56 bits or more. */
 INLINE void
 refill(Bits *b)
 {
@@ -69,7 +70,7 @@ refill(Bits *b)
     b->count |= 56;
 }
 
-/* Goes on after some bits, of those that are there. */
+/* Skips bits, which must be in the buffer. */
 INLINE void
 pass(Bits *b, int count)
 {
@@ -77,7 +78,7 @@ pass(Bits *b, int count)
     b->count -= count;
 }
 
-/* Takes some bits, of those that are there, as a number. */
+/* Takes bits, which must be in the buffer, as a number. */
 INLINE int
 take(Bits *b, int count)
 {
@@ -86,7 +87,7 @@ take(Bits *b, int count)
     return number;
 }
 
-/* Takes a code and the amplitude after it, which it returns. */
+/* Takes a code and the amplitude after it, and returns the amplitude. */
 INLINE uint32_t
 take_amplitude(Bits *b, Entry entry)
 {
@@ -95,7 +96,7 @@ take_amplitude(Bits *b, Entry entry)
     return amplitude;
 }
 
-/* Takes a code and the amplitude after it, and returns the value for which that stands (T.81, F.2.2.1: EXTEND). */
+/* Takes a code and the amplitude after it, and returns its value (T.81, F.2.2.1: EXTEND). */
 INLINE int
 take_value(Bits *b, Entry entry)
 {
@@ -103,7 +104,7 @@ take_value(Bits *b, Entry entry)
     return value + ((1 - (1 << size)) & (value - (1 << size >> 1)) >> 31); /* no branch, as in bits.h */
 }
 
-/* Returns how many bits are left before `end`; negative where more were taken. */
+/* Returns how many bits are left before `end`; negative if more were taken. */
 INLINE ptrdiff_t
 bits_left(const Bits *b, const uint8_t *end)
 {

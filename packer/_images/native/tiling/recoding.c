@@ -20,7 +20,7 @@ lay_out_planes(Planes *planes, const Frame *frame)
     }
 }
 
-/* Returns how many of the blocks of a component, or of their rows, the image touches (T.81, A.1.1 and A.2.4). */
+/* Returns how many columns or rows of a component's blocks the image touches (T.81, A.1.1 and A.2.4). */
 static ptrdiff_t
 touched(ptrdiff_t pixels, int factor, int most)
 {
@@ -39,11 +39,12 @@ mcus_of_scan(const Frame *frame, const Scan *scan, ptrdiff_t *down)
 typedef struct { /* a block of each MCU */
     int component;           /* of the frame */
     const Code *dc, *ac;     /* to read it */
-    ptrdiff_t column, row;   /* among its component's blocks, in the first MCU */
+    ptrdiff_t column, row;   /* its position in its component, for the first MCU */
     ptrdiff_t across, down;  /* from one MCU to the next */
 } Block;
 
-/* Lays out the blocks of an MCU of some components, of a scan that is read or, where it has no codes, of the one to be. */
+/* Lays out the blocks of an MCU of some components. `coded` is the scan that is read, or has no codes if a scan is
+   written. */
 static int
 lay_out_blocks(Block *blocks, const Frame *frame, const int *components, int count, const CodedScan *coded)
 {
@@ -59,8 +60,8 @@ lay_out_blocks(Block *blocks, const Frame *frame, const int *components, int cou
     return made;
 }
 
-/* Reads the coefficients from k to the last one of a scan (T.81, G.1.2.2). `run` receives how many blocks after this one have
-   no coefficients. */
+/* Reads the coefficients from k to the last one of a scan (T.81, G.1.2.2). `run` receives the number of next blocks that
+   have no coefficients. */
 INLINE Problem
 read_others(Bits *bits, const Code *code, int k, const Scan *scan, int16_t *block, int *run)
 {
@@ -107,7 +108,7 @@ refine_others(Bits *bits, const Code *code, int k, const Scan *scan, int16_t *bl
     const int last = scan->last, low = scan->low;
     Bits b = *bits;
     while (k <= last) {
-        int zeros = 64, value = 0; /* before the next new coefficient, and that */
+        int zeros = 64, value = 0; /* zeros before the next new coefficient, and its value */
         if (!*run) {
             refill(&b);
             Entry entry = find_code(code, b.bits);
@@ -159,7 +160,7 @@ read_first(Bits *b, const Code *code, const Scan *scan, int *last, int16_t *bloc
     return NULL;
 }
 
-typedef struct { /* where in a scan reading has come to */
+typedef struct { /* the position of the reader in a scan */
     Bits bits;
     const uint8_t *end;    /* of the restart interval */
     int last[COMPONENTS];  /* DC coefficients */
@@ -189,7 +190,7 @@ read_block(Reading *r, const Block *block, const Scan *scan, int progressive, in
     return r->run && !progressive ? bad_code : problem;
 }
 
-/* Returns what is wrong at the end of a restart interval, beyond which no run of blocks goes (T.81, G.1.2.2). */
+/* Returns the problem at the end of a restart interval, or NULL. No run of blocks may continue after it (T.81, G.1.2.2). */
 INLINE Problem
 end_interval(const Reading *r)
 {
@@ -249,7 +250,7 @@ lowest_bit(uint64_t bits)
 #endif
 }
 
-/* Writes the tokens of the AC coefficients of a block; returns where they end, or NULL where a coefficient is out of range. */
+/* Writes the tokens of the AC coefficients of a block. Returns their end, or NULL if a coefficient is out of range. */
 INLINE uint32_t *
 put_others(uint32_t *token, uint32_t *counts, uint32_t key, const int16_t *block)
 {
@@ -276,7 +277,7 @@ put_coefficients_with(const Planes *planes, const Frame *frame, Tokens *tokens)
 {
     static const int all[COMPONENTS] = {0, 1, 2};
     static const CodedScan to_be = {0};
-    static const int16_t nothing[64] = {0}; /* what follows the DC coefficient of padding */
+    static const int16_t nothing[64] = {0}; /* the AC coefficients of padding */
     Block blocks[MCU_BLOCKS];
     const int count = lay_out_blocks(blocks, frame, all, frame->count, &to_be);
     uint32_t *token = tokens->tokens;
@@ -326,7 +327,7 @@ put_coefficients_plain(const Planes *planes, const Frame *frame, Tokens *tokens)
     return put_coefficients_with(planes, frame, tokens);
 }
 
-#if HAS_AVX2 /* what counts here is BMI2's shifts */
+#if HAS_AVX2 /* these are faster because of BMI2's shifts */
 AVX2 static Problem
 read_coefficients_avx2(const CodedScan *coded, const Scan *scan, const Frame *frame, const Planes *planes)
 {

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LONGEST_SIDE = 65500 }; /* of an image that libjpeg decodes */
-enum { PROGRESSIVE = 0xC2 };   /* the marker of such a frame */
+enum { LONGEST_SIDE = 65500 }; /* pixels: libjpeg's limit */
+enum { PROGRESSIVE = 0xC2 };   /* the marker of a progressive frame */
 
 const char no_memory[] = "no memory";
 
@@ -39,7 +39,7 @@ symbols_of(const uint8_t *table)
     return count;
 }
 
-/* Goes past the next marker, before which there may be fill bytes. */
+/* Skips the next marker, and fill bytes before it. */
 static Problem
 pass_marker(Walk *walk)
 {
@@ -55,7 +55,7 @@ pass_marker(Walk *walk)
     return NULL;
 }
 
-/* Returns why no JPEG with such a marker is taken; NULL of other markers. */
+/* Returns the problem of a JPEG with this marker; NULL if the marker is allowed. */
 static Problem
 refuse_marker(uint8_t marker)
 {
@@ -89,7 +89,7 @@ begins_with(const uint8_t *content, const uint8_t *end, const char *name, ptrdif
     return end - content >= length && !memcmp(content, name, (size_t)length);
 }
 
-/* Keeps a segment of metadata without the fill bytes before it. */
+/* Copies a segment of metadata without the fill bytes before it. */
 static Problem
 read_metadata(Walk *walk, uint8_t marker, const uint8_t *content, const uint8_t *end)
 {
@@ -159,7 +159,7 @@ read_components(Frame *frame, const uint8_t *says)
     return NULL;
 }
 
-/* Sets how many MCUs of all components there are. */
+/* Sets the largest sampling factors, and the number of interleaved MCUs. */
 static void
 measure(Frame *frame)
 {
@@ -230,7 +230,7 @@ read_segment(Walk *walk, uint8_t marker, const uint8_t *content, const uint8_t *
     }
 }
 
-/* Returns the index of a component that this scan has not yet; -1 where there is none such. */
+/* Returns the index of the component with this id; -1 if there is none, or the scan already has it. */
 static int
 find_component(const Frame *frame, const Scan *scan, int id)
 {

@@ -1,5 +1,5 @@
-/* Implements tokens.h. The buffer has room for all tokens that a scan of this size can have, and its limit is checked
-   once a block: MARGIN exceeds the number of tokens that a block can add. */
+/* Implements tokens.h. The end of a scan is checked once a block: the MARGIN zeros after it are more bytes than a block
+   can take, and the buffer has room for the tokens of one more block than the scan can have. */
 
 #include "jpeg/markers.h"
 #include "kernels/kernels.h"
@@ -44,7 +44,7 @@ unstuff(const uint8_t *from, const uint8_t *stop, uint8_t *bytes, ptrdiff_t *end
 typedef struct { /* a block of each MCU */
     int component;
     const Code *dc, *ac;
-    uint32_t key; /* the first one of its DC table */
+    uint32_t key; /* the first key of its DC table */
 } Block;
 
 /* Returns how many blocks an MCU has. */
@@ -60,8 +60,8 @@ lay_out_blocks(const CodedScan *scan, const Frame *frame, Block *blocks)
     return count;
 }
 
-/* Reads the AC coefficients of a block into tokens; `first` is the token of the first key. Returns where they end, or NULL where
-   there is a problem. */
+/* Reads the AC coefficients of a block into tokens; `first` is the token of the first key. Returns their end, or NULL
+   with a problem. */
 INLINE uint32_t *
 read_others(Bits *bits, const Code *code, uint32_t first, uint32_t *token, uint32_t *counts, Problem *problem)
 {
@@ -99,7 +99,7 @@ read_tokens_with(const CodedScan *scan, const Frame *frame, Tokens *tokens)
     Problem problem = NULL;
     uint32_t *token = tokens->tokens;
     ptrdiff_t restart = scan->interval ? scan->interval : mcus, new_restart = tokens->tile, interval = 0, tile = 0;
-    int32_t value[COMPONENTS] = {0}, sent[COMPONENTS] = {0}; /* of DC: the last one of the old scan, and of the new one */
+    int32_t value[COMPONENTS] = {0}, sent[COMPONENTS] = {0}; /* the last DC values, of the old scan and of the new one */
     for (ptrdiff_t mcu = 0; mcu < mcus; mcu++) {
         if (mcu == restart) {
             if ((problem = judge_end(&b, end)) != NULL)
@@ -125,7 +125,7 @@ read_tokens_with(const CodedScan *scan, const Frame *frame, Tokens *tokens)
             *now += take_value(&b, entry);
             if (UNLIKELY(!put_value(token++, tokens->counts, block->key, *now - *before, 11)))
                 return bad_value;
-            *before = *now; /* 2047 away from the last one at most, and a tile is a row at most: so this does not overflow */
+            *before = *now; /* no overflow: it is at most 2047 from the last one, and a tile is at most a row */
             token = read_others(&b, block->ac, (block->key + AC_KEY) << AMPLITUDE, token, tokens->counts, &problem);
             if (UNLIKELY(token == NULL))
                 return problem;
@@ -135,7 +135,7 @@ read_tokens_with(const CodedScan *scan, const Frame *frame, Tokens *tokens)
     return judge_end(&b, end);
 }
 
-/* Writes a byte, and a stuffed zero where it needs one. */
+/* Writes a byte, and a stuffed zero after 0xFF. */
 INLINE uint8_t *
 put_byte(uint8_t *to, uint8_t byte)
 {
@@ -145,7 +145,8 @@ put_byte(uint8_t *to, uint8_t byte)
     return to;
 }
 
-/* Writes the whole bytes of the first `held` of 64 bits, after which zeros stand; it may write anything behind them. */
+/* Writes the whole bytes of the first `held` of 64 bits; the bits after these must be 0. May write more bytes, of any
+   value. */
 INLINE uint8_t *
 put_bytes(uint8_t *to, uint64_t bits, int held)
 {
@@ -170,7 +171,7 @@ write_tile(const uint32_t *token, const uint32_t *end, const uint32_t *codes, ui
     uint64_t bits = 0;
     int held = 0;
     while (token < end) {
-        for (int i = 0; i < 2 && token < end; i++, token++) { /* of 27 bits at most */
+        for (int i = 0; i < 2 && token < end; i++, token++) { /* of 27 bits each, at most */
             uint32_t code = codes[*token >> AMPLITUDE];
             held += (int)(code & ((1 << WIDTH) - 1));
             bits |= (uint64_t)((code >> WIDTH) | (*token & ((1 << AMPLITUDE) - 1))) << (64 - held);
@@ -213,7 +214,7 @@ write_tokens_plain(const Tokens *tokens, const uint32_t *codes, uint8_t *scan, i
     return write_tokens_with(tokens, codes, scan, sizes);
 }
 
-#if HAS_AVX2 /* what counts here is BMI2's shifts */
+#if HAS_AVX2 /* these are faster because of BMI2's shifts */
 AVX2 static Problem
 read_tokens_avx2(const CodedScan *scan, const Frame *frame, Tokens *tokens)
 {

@@ -18,42 +18,44 @@ enum {
     AC_KEY = 1 << 8,
     SECOND_TABLE = 2 << 8,
     KEYS = 4 << 8,
-    WIDTH = 5,   /* bits that say how many bits a token becomes */
-    MARGIN = 512 /* zeros after a scan: more bytes than the longest block takes, as a position is looked at once a block */
+    WIDTH = 5,   /* bits for the number of bits that a token becomes */
+    MARGIN = 512 /* zeros after a scan: more bytes than the longest block takes, because the position is checked once a block */
 };
 
 extern const char bad_code[], bad_value[], too_short[], left_over[]; /* problems of a scan */
 
 typedef struct { /* a scan without stuffed zeros and markers, and its codes */
     const uint8_t *bytes;  /* with MARGIN zeros after them */
-    const ptrdiff_t *ends; /* of its restart intervals, among the bytes */
-    ptrdiff_t interval;    /* MCUs of each but the last; 0: there is one */
-    const Code *dc[COMPONENTS], *ac[COMPONENTS]; /* of each component, in the scan's order, where the scan needs them */
+    const ptrdiff_t *ends; /* of its restart intervals, relative to `bytes` */
+    ptrdiff_t interval;    /* MCUs of each interval; the last one may have fewer; 0: there is only one */
+    /* Of each component, in the scan's order; NULL if the scan does not need them. */
+    const Code *dc[COMPONENTS], *ac[COMPONENTS];
 } CodedScan;
 
-typedef struct { /* the scan that is to be, of all components, cut into tiles */
+typedef struct { /* the new scan of all components, cut into tiles */
     ptrdiff_t rows, columns, tile; /* of tiles; MCUs of a tile */
     uint32_t *tokens;
-    ptrdiff_t *ends;       /* of the tiles, among the tokens */
+    ptrdiff_t *ends;       /* of the tiles, as indices of tokens */
     uint32_t counts[KEYS]; /* how often each key occurs */
 } Tokens;
 
-/* Copies a scan without its stuffed zeros and restart markers, with MARGIN zeros after it, to `bytes`, where there is room for
-   all bytes up to `stop` and for the margin. Writes where each of so many restart intervals ends. Returns the marker that ends
-   the scan, or NULL where there is none or the restart markers are not in order. */
+/* Copies a scan to `bytes`, without its stuffed zeros and restart markers, and with MARGIN zeros after it. There must be
+   room for all bytes up to `stop` and for the margin. Writes the end of each of `intervals` restart intervals. Returns
+   the marker that ends the scan, or NULL if there is none, or the restart markers are not in order. */
 const uint8_t *unstuff(const uint8_t *from, const uint8_t *stop, uint8_t *bytes, ptrdiff_t *ends, ptrdiff_t intervals);
 
-/* Reads a sequential scan of all components. Only the DC differences after old and new restarts become others. There must be
-   room for as many tokens as the scan has bits, or for 64 a block, and for 64 more. */
+/* Reads a sequential scan of all components. Only the DC differences after old and new restarts change. There must be
+   room for as many tokens as the scan has bits, or for 64 tokens for each block; and in any case for 64 more. */
 Problem read_tokens(const CodedScan *scan, const Frame *frame, Tokens *tokens);
 
-/* Writes a scan with a restart marker between each two tiles, and returns where it ends. `codes` has by key the code, with zeros
-   after it for the amplitude, above WIDTH bits that say how many bits both have. `scan` has room for all bytes twice, for 8 a
-   tile, and for 8 more. `sizes` receives how many bytes each row of tiles has, with the marker after each tile; that after the
-   last one is counted and not written. */
+/* Writes a scan with a restart marker between tiles, and returns its end. `codes` has the code of each key, with zeros
+   after it in place of the amplitude; the lowest WIDTH bits are the length of both. `scan` must have room for twice the
+   bytes before stuffing, for 8 more for each tile, and for 8 more. `sizes` receives the bytes of each row of tiles, with
+   the marker after each tile; the marker after the last tile is counted, but does not belong to the scan. */
 uint8_t *write_tokens(const Tokens *tokens, const uint32_t *codes, uint8_t *scan, int64_t *sizes);
 
-/* Writes the token of a value, and counts it. `key` is that of a value of no bits. 0 where the value has more than `most`. */
+/* Writes the token of a value, and counts it. `key` is the key of a value of 0 bits. Returns 0 if the value has more
+   than `most` bits. */
 INLINE int
 put_value(uint32_t *token, uint32_t *counts, uint32_t key, int value, int most)
 {

@@ -21,23 +21,23 @@
 enum {
     MOST_SCANS = 1000,
     NARROWEST = 2,     /* MCUs of a tile: the decoder is slower at each tile's end */
-    NOTHING = 99,      /* in place of a bit: nothing has come of a coefficient */
-    HEADER = 2048      /* bytes: more than four Huffman tables and three of quantisation have, and the rest of a header */
+    NOTHING = 99,      /* instead of a bit: no scan has had the coefficient yet */
+    HEADER = 2048      /* bytes: more than four Huffman tables, three quantisation tables and the rest of a header need */
 };
 
 typedef struct {
     const uint8_t *data;
     ptrdiff_t size;
-    ptrdiff_t least_tile; /* bytes that a tile shall have on average */
+    ptrdiff_t least_tile; /* bytes that tiles have on average, at least */
     Walk walk;
     ptrdiff_t read; /* bytes of all scans, without stuffed zeros and markers */
     uint8_t *metadata, *bytes;
     ptrdiff_t *ends;
     Code codes[2][COMPONENTS];   /* DC and AC of each component of a scan */
-    int8_t bits[COMPONENTS][64]; /* the last bit of each coefficient that the scans have brought (T.81, G.1.1.1: Al) */
+    int8_t bits[COMPONENTS][64]; /* the lowest bit of each coefficient in the scans so far (T.81, G.1.1.1: Al) */
     Planes planes;
     Tokens tokens;
-    /* What becomes of it. */
+    /* The result. */
     uint8_t header[HEADER], *header_end;
     uint8_t *scan, *scan_end;
     int64_t *row_sizes;
@@ -49,8 +49,8 @@ is_sequential(const Scan *scan)
     return scan->first == 0 && scan->last == 63 && scan->high == 0 && scan->low == 0;
 }
 
-/* Copies a scan's data without stuffed zeros and markers. An MCU takes so many bits at least: whoever asks for an image that the
-   data cannot hold gets no memory for it. */
+/* Copies a scan's data without stuffed zeros and markers. An MCU takes at least `least_bits` bits: no memory is
+   allocated for an image that is too large for its data. */
 static Problem
 clean(Transcoding *t, const Scan *scan, ptrdiff_t mcus, int least_bits, CodedScan *coded)
 {
@@ -108,7 +108,7 @@ prepare_codes(Transcoding *t, const Scan *scan, CodedScan *coded)
     return NULL;
 }
 
-/* Chooses into how many tiles to cut a row of MCUs: as packer._images.jpeg_tiles.choose_columns. */
+/* Returns how many tiles a row of MCUs is cut into; as packer._images.jpeg_tiles.choose_columns. */
 static ptrdiff_t
 choose_columns(ptrdiff_t mcus, ptrdiff_t bytes, ptrdiff_t rows, ptrdiff_t least)
 {
@@ -118,7 +118,7 @@ choose_columns(ptrdiff_t mcus, ptrdiff_t bytes, ptrdiff_t rows, ptrdiff_t least)
     return larger(columns, 1);
 }
 
-/* Makes room for so many tokens, or for all that blocks can have. */
+/* Chooses the tiles, and makes room for `most` tokens. */
 static Problem
 begin_tokens(Transcoding *t, ptrdiff_t most)
 {
@@ -155,7 +155,7 @@ carry_over(Transcoding *t, Scan *scan)
     return scan->data != NULL ? "a component in two sequential scans" : NULL;
 }
 
-/* Tells whether a scan brings the bits that come next of its coefficients, and writes them down. */
+/* Tells whether a scan has the next bits of its coefficients, and records them. */
 static int
 follows(Transcoding *t, const Scan *scan)
 {
@@ -186,7 +186,7 @@ read_any_scan(Transcoding *t, const Scan *scan)
         return "an invalid scan header";
     if (!follows(t, scan))
         return "scans that do not follow from each other";
-    int least = 0; /* of AC, one code may stand for many blocks */
+    int least = 0; /* in a scan of AC coefficients, one code may stand for many blocks */
     if (scan->first == 0) {
         least = scan->count == 1;
         for (int i = 0; i < scan->count && scan->count > 1; i++)
@@ -221,7 +221,7 @@ code_again(Transcoding *t, Scan *scan)
     }
     for (int i = 0; i < 64 * frame->count; i++)
         if (t->bits[i / 64][i % 64])
-            return "scans are missing"; /* decoders would smooth what has not come */
+            return "scans are missing"; /* decoders would smooth such an image */
     ptrdiff_t most = 5 * t->planes.count;
     for (const int16_t *c = t->planes.coefficients, *end = c + 64 * t->planes.count; c < end; c++)
         most += *c != 0;
@@ -229,7 +229,7 @@ code_again(Transcoding *t, Scan *scan)
     return problem != NULL ? problem : put_coefficients(&t->planes, frame, &t->tokens);
 }
 
-/* Begins a segment; `end_segment` says how long it is. */
+/* Begins a segment; `end_segment` writes its length. */
 static uint8_t *
 begin_segment(uint8_t *to, uint8_t marker)
 {
@@ -246,8 +246,8 @@ end_segment(uint8_t *begin, uint8_t *end)
     return end;
 }
 
-/* Finds the best codes of the tokens. Writes them as `write_tokens` wants them, and the segment that defines them. Returns how
-   many bits the scan will have. */
+/* Finds the best codes for the tokens. Writes them in the form that `write_tokens` needs, and writes the segment that
+   defines them. Returns how many bits the scan will have. */
 static ptrdiff_t
 choose_codes(Transcoding *t, uint32_t *codes)
 {
