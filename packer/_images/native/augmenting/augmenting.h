@@ -23,14 +23,14 @@ typedef struct {
     OPERATION(INTEGER_FIELD, NUMBER_FIELD, MATRIX_FIELD)
 } Operation;
 
-/* The places in KINDS there. */
+/* Indices into KINDS in operations.py. */
 enum {
     NOTHING, BRIGHTNESS, CONTRAST, SATURATION, HUE, GRAYSCALE, BLUR, SOLARIZE, POSTERIZE, EQUALIZE, AUTOCONTRAST, INVERT,
     SHARPNESS, AFFINE, ERASE, KINDS,
 };
 
 enum { NEAREST = 0, NO_FILL = -1 };
-enum { LONGEST_MOVED = 1 << 20 }; /* pixels of a side: of many more, floats do not tell one from the next; as in operations.py */
+enum { LONGEST_MOVED = 1 << 20 }; /* pixels of a side: floats do not resolve the pixels of longer sides; as in operations.py */
 
 typedef struct { /* RGB pixels, whose rows follow one another; and memory for one operation at a time */
     uint8_t *pixels;
@@ -38,7 +38,7 @@ typedef struct { /* RGB pixels, whose rows follow one another; and memory for on
     Memory *scratch;
 } Image;
 
-/* Returns a factor as large as one can be whose products with levels have 32 bits. Far below that, all that is adjusted is
+/* Limits a factor, so that its products with levels fit into 32 bits. With far smaller factors, all results are already
    black or white. */
 static inline double
 limited(double factor)
@@ -50,7 +50,7 @@ limited(double factor)
 /* Returns the problem of operations on an image of this size, or NULL. */
 const char *find_wrong_operation(const Operation *operations, int64_t count, int64_t height, int64_t width);
 
-/* Applies operations one after the other; 0 where there is no memory for one. */
+/* Applies operations one after the other. Returns 0 without memory. */
 int augment(const Image *image, const Operation *operations, int64_t count);
 
 /* toning.c */

@@ -7,7 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Adds a row to the sums of the two above it, and makes the sums of the two that stand above the next one. */
+/* Adds the row `below` to `two`, the sums of the two rows above it, which gives `three`. Then sets `two` for the next
+   row. */
 INLINE void
 add_body(const uint8_t *row, const uint8_t *below, uint16_t *restrict two, uint16_t *restrict three, ptrdiff_t count)
 {
@@ -22,20 +23,21 @@ VECTORISED(add, add_body,
            (const uint8_t *row, const uint8_t *below, uint16_t *restrict two, uint16_t *restrict three, ptrdiff_t count),
            (row, below, two, three, count))
 
-/* Sharpens some levels of a row, by what it makes with its two neighbours. */
+/* Sharpens some levels of a row. `three` has the sums of the row and its two neighbours. */
 INLINE void
 sharpen_some(const uint16_t *three, const uint8_t *row, uint8_t *restrict to, ptrdiff_t count, float rest)
 {
     for (ptrdiff_t i = 0; i < count; i++) {
         uint16_t sum = (uint16_t)(three[i - 3] + three[i] + three[i + 3] + 4 * row[i] + 6);
-        int16_t smooth = (int16_t)(uint16_t)(sum / 13); /* rounded: it is never between two levels */
+        int16_t smooth = (int16_t)(uint16_t)(sum / 13); /* rounded: it is never halfway between two levels */
         int32_t sharp = (int32_t)fmaf((float)(int16_t)(smooth - row[i]), rest, row[i]);
         sharp = sharp > 0 ? sharp : 0;
         to[i] = (uint8_t)(sharp < 255 ? sharp : 255);
     }
 }
 
-/* Sharpens a row; the first and the last pixel stay. The last strip ends where the row does, and does some again. */
+/* Sharpens a row; the first and the last pixel do not change. The last strip ends with these, and may overlap the one
+   before. */
 INLINE void
 sharpen_body(const uint16_t *three, const uint8_t *row, uint8_t *restrict to, ptrdiff_t count, float rest)
 {
@@ -78,7 +80,7 @@ sharpen(const Image *image, double factor)
     return 1;
 }
 
-/* Writes levels as numbers of 16 bits around the middle one: see Weighed. */
+/* Converts levels to 16-bit numbers relative to 127.5: see Weighed. */
 INLINE void
 centre_body(const uint8_t *levels, int16_t *restrict to, ptrdiff_t count)
 {
@@ -89,10 +91,10 @@ centre_body(const uint8_t *levels, int16_t *restrict to, ptrdiff_t count)
 VECTORISED(centre, centre_body, (const uint8_t *levels, int16_t *restrict to, ptrdiff_t count), (levels, to, count))
 
 typedef struct { /* a kernel in one direction */
-    ptrdiff_t reach; /* how far away the pixels lie that count */
+    ptrdiff_t reach; /* the largest distance of pixels that have a weight */
     Weighed weighed;
-    const int16_t **rows; /* two at each distance; at none, the middle one twice */
-    int16_t *weights;     /* of each distance; at none, half of the middle one's */
+    const int16_t **rows; /* two for each distance; for 0, the middle row twice */
+    int16_t *weights;     /* for each distance; for 0, half of the middle row's */
 } Direction;
 
 static double
@@ -109,8 +111,8 @@ rows_of(ptrdiff_t side)
     return 2 * (side / 2 + 2);
 }
 
-/* Sets the weights of a Gaussian, of as many bits as 16 bits hold. From the farthest pixel on, what one weight is rounded by
-   is left to the next one, so that all together they are exactly 1. */
+/* Sets the weights of a Gaussian, with as many bits as fit into 16 bits. From the farthest pixel on, the rounding error
+   of a weight is added to the next one, so that their sum is exactly 1. */
 static void
 weigh_gaussian(Direction *direction, double sigma, ptrdiff_t side)
 {
@@ -118,7 +120,8 @@ weigh_gaussian(Direction *direction, double sigma, ptrdiff_t side)
     double sum = 1, left = 0;
     for (ptrdiff_t distance = 1; distance <= side / 2; distance++)
         sum += 2 * gaussian(distance, sigma);
-    weighed->precision = sum > 1.001 ? 16 : 15; /* where there is little but the middle, the half of 1 has 16 bits */
+    /* If the middle has nearly all the weight, half of it does not fit into 16 bits otherwise. */
+    weighed->precision = sum > 1.001 ? 16 : 15;
     int rest = 1 << (weighed->precision - 1);
     direction->reach = 0;
     for (ptrdiff_t distance = side / 2; distance > 0; distance--) {
@@ -143,7 +146,7 @@ set_rows(const Direction *direction, ptrdiff_t distance, const int16_t *before, 
     direction->rows[2 * distance + 1] = after;
 }
 
-/* Returns which of `side` pixels stands at a place, of which those outside are mirrored at the edges. */
+/* Returns the index of the pixel at a position: outside of the `side` pixels, they are mirrored at the edges. */
 static ptrdiff_t
 mirrored(ptrdiff_t place, ptrdiff_t side)
 {
@@ -155,8 +158,8 @@ enum { ALIGNED = 64 }; /* bytes of the longest vector */
 
 typedef struct {
     Direction down, across;
-    ptrdiff_t kept, step; /* how many rows are kept, and where the next one begins */
-    int16_t **rows;       /* of the image; the latest ones are kept */
+    ptrdiff_t kept, step; /* how many rows are kept, and the numbers from one to the next */
+    int16_t **rows;       /* where each row of the image is kept; only the latest ones are */
     int16_t *line;        /* the sums of a row, mirrored at both ends */
     uint8_t *levels;      /* a blurred row */
 } Blurring;
@@ -180,7 +183,7 @@ blur_row(const Image *image, Blurring *blurring, ptrdiff_t y)
     memcpy(image->pixels + y * length, blurring->levels, (size_t)length);
 }
 
-/* Gives memory to what needs some; 0 where there is none. */
+/* Lays out the memory. Returns 0 without memory. */
 static int
 make_room(const Image *image, const Operation *operation, Blurring *blurring)
 {

@@ -12,7 +12,7 @@ typedef struct {
     uint8_t red[RUN], green[RUN], blue[RUN];
 } Planes;
 
-/* Changes `count` pixels, and what stands after them in their last strip, by two numbers. */
+/* Changes `count` pixels by two parameters, and also the bytes after them up to the end of a strip. */
 typedef void (*Change)(Planes *planes, ptrdiff_t count, float one, float other);
 
 static void
@@ -28,7 +28,7 @@ change_all(const Image *image, Change change, float one, float other)
     }
 }
 
-/* Returns the grey of a pixel before its fraction is cut off, rounded as torch rounds. */
+/* Returns the grey of a pixel, before its fraction is cut off, with torch's rounding. */
 INLINE float
 grey_of(uint8_t red, uint8_t green, uint8_t blue)
 {
@@ -95,14 +95,15 @@ saturate(const Image *image, double factor)
     change_all(image, saturate_planes, (float)factor, (float)(1 - factor));
 }
 
-/* Nothing of the colours, and all of the grey. */
+/* Grey is a saturation of 0. */
 void
 make_grey(const Image *image)
 {
     saturate(image, 0);
 }
 
-/* Returns the level of a colour, of the sixth of the circle in which its hue is 0, 1, .. of the next ones. */
+/* Returns the level of a channel. `sixth` is the sixth of the circle that has the hue, counted from the channel's own
+   hue. */
 INLINE uint8_t
 placed(uint8_t sixth, uint8_t upper, uint8_t between, uint8_t lower)
 {
@@ -112,10 +113,10 @@ placed(uint8_t sixth, uint8_t upper, uint8_t between, uint8_t lower)
 
 /* Turns hues by sixths of the circle and a part of one.
 
-   A hue leaves the largest and the least of a pixel's three levels as they are. It says which colours have them, by a
-   sixth of the circle, and how far the third level is between them, upwards from the least in even sixths and downwards from
-   the largest in odd ones. So in levels, a turned hue moves the third level on by a part of their range; at the end of the
-   range, it enters the next sixth and comes back. */
+   The largest and the least of a pixel's three levels do not depend on its hue. The sixth of the circle determines which
+   channels have them. The position in the sixth determines the third level, which rises from the least in even sixths,
+   and falls from the largest in odd ones. So to turn the hue, the third level is moved by a part of their range; at the
+   end of the range, the hue enters the next sixth, and the level moves back. */
 INLINE void
 turn_body(Planes *planes, ptrdiff_t count, float part, float sixths)
 {

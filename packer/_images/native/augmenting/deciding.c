@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdint.h>
 
-/* A record of RULE in packer/_images/native/crop_steps.py, which says what the fields mean. Python compares the names. */
+/* A record of RULE in packer/_images/native/crop_steps.py, which documents the fields. Python compares the names. */
 #define RULE(INTEGER, NUMBER) \
     INTEGER(kind) INTEGER(randoms) INTEGER(table) INTEGER(operations) INTEGER(strengths) INTEGER(strength) INTEGER(fill) \
     NUMBER(p) NUMBER(least) NUMBER(most) NUMBER(log_narrowest) NUMBER(log_widest)
@@ -22,12 +22,12 @@ typedef struct {
 
 const char rule_fields[] = RULE(NAMED, NAMED);
 
-/* The places in RULES there. */
+/* Indices into RULES in crop_steps.py. */
 enum { OF_TABLE, ERASING };
 
 enum { ATTEMPTS = 10, ANY = -1 };
 
-/* Returns an integer of 0 to before `end`. */
+/* Returns an integer from 0 to `end` - 1. */
 static int64_t
 below(int64_t end, double random)
 {

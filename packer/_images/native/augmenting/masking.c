@@ -12,10 +12,10 @@
 typedef struct { /* pixels of any number of bytes, whose rows follow one another */
     const uint8_t *pixels;
     ptrdiff_t height, width, item;
-    const uint8_t *fill; /* the pixel that comes from outside */
+    const uint8_t *fill; /* the pixel to show outside of the image */
 } Mask;
 
-typedef struct { /* a row of a matrix, for places that are counted in halves of a side of the image */
+typedef struct { /* a row of a matrix, for coordinates in units of half a side of the image */
     float across, down, shift, half;
 } Line;
 
@@ -26,13 +26,14 @@ line_of(const double *matrix, ptrdiff_t side)
     return (Line){(float)matrix[0] / half, (float)matrix[1] / half, (float)matrix[2] / half, half};
 }
 
-/* Returns which of the image's rows or columns a place shows, and any that it does not have of a place outside. */
+/* Returns the row or column of the image that is shown at (x, y). Outside of the image, that is one that it does not
+   have. */
 static ptrdiff_t
 nearest(const Line *line, float x, float y)
 {
-    const float farthest = 1 << 22, magic = 12582912; /* 1.5 * 2**23, beside which a float has no fraction */
+    const float farthest = 1 << 22, magic = 12582912; /* 1.5 * 2**23: floats of this size have no fraction */
     float at = (x * line->across + y * line->down) + line->shift, place = (at + 1) * line->half - 0.5f;
-    place = place > -farthest ? place : -farthest; /* also what is no number */
+    place = place > -farthest ? place : -farthest; /* also if it is NaN */
     place = place < farthest ? place : farthest;
     return (ptrdiff_t)((place + magic) - magic);
 }

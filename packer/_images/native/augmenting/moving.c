@@ -7,22 +7,23 @@
 #include <math.h>
 #include <string.h>
 
-enum { RUN = 256 }; /* columns that are made at a time: whole strips */
+enum { RUN = 256 }; /* columns that are computed at a time: whole strips */
 
-typedef struct { /* in one direction, where the pixels of a row come from */
-    float row, shift; /* what all columns count */
-    float half;       /* of the image's side */
+typedef struct { /* in one direction, the coordinates that the pixels of a row show */
+    float row, shift; /* the terms that all columns share */
+    float half;       /* half of the image's side */
 } Line;
 
-typedef struct { /* a part of a row that is made; all of it has whole strips */
-    float across[RUN], down[RUN]; /* what each column counts */
-    int32_t from[RUN];            /* the first byte of the pixel that each shows, or the first of the four pixels around */
-    float east[RUN], south[RUN];  /* how far away from that one the place is */
+typedef struct { /* a part of a row that is computed, in whole strips */
+    float across[RUN], down[RUN]; /* the term of each column */
+    /* For each column, the first byte of the pixel that it shows, or the first of four pixels around it. */
+    int32_t from[RUN];
+    float east[RUN], south[RUN];  /* the distance of the coordinate from the first pixel */
     uint32_t upper[2 * RUN], lower[2 * RUN]; /* the four pixels */
     uint8_t red[RUN], green[RUN], blue[RUN];
 } Run;
 
-/* Returns where a pixel comes from, by what its column counts. */
+/* Returns the coordinate that a pixel shows, from the term of its column. */
 INLINE float
 place_of(float column, const Line *line)
 {
@@ -30,30 +31,30 @@ place_of(float column, const Line *line)
     return (at + 1) * line->half - 0.5f;
 }
 
-/* Returns the nearest integer, and the even one of two, of a place that is near. */
+/* Rounds to the nearest integer, halves to the even one. The coordinate must not be far outside of the image. */
 INLINE float
 nearest(float place)
 {
-    const float magic = 12582912; /* 1.5 * 2**23, beside which a float has no fraction */
+    const float magic = 12582912; /* 1.5 * 2**23: floats of this size have no fraction */
     return (place + magic) - magic;
 }
 
-typedef struct { /* what is moved */
-    const uint8_t *pixels; /* of the image, with edges of zeros around it where pixels are interpolated */
+typedef struct { /* the image that is moved */
+    const uint8_t *pixels; /* of the image; with edges of zeros around it if pixels are interpolated */
     int32_t height, width;
-    int32_t step; /* from row to row, in what `from` counts */
+    int32_t step; /* from row to row, in the units of `from` */
     int is_filled;
-    uint8_t fill[3]; /* it stands after the pixels, too, where they are not interpolated */
+    uint8_t fill[3]; /* without interpolation, it also follows the pixels */
 } Source;
 
-/* Returns the nearest integer as `nearest` does. Of a place that is far away, or is no number, it is no side's pixel. */
+/* Rounds to an integer as `nearest` does. For a coordinate that is far away or NaN, the result is outside of any image. */
 INLINE uint32_t
 nearest_whole(float place)
 {
     const float magic = 12582912, moved = place + magic;
     uint32_t zero, bits;
     memcpy(&zero, &magic, sizeof zero);
-    memcpy(&bits, &moved, sizeof bits); /* where the fraction counts whole numbers */
+    memcpy(&bits, &moved, sizeof bits); /* their fraction counts whole numbers */
     return bits - zero;
 }
 
@@ -66,7 +67,7 @@ find_body(Run *run, Line across, Line down, const Source *source, ptrdiff_t coun
         for (ptrdiff_t x = strip; x < strip + STRIP; x++) {
             uint32_t row = nearest_whole(place_of(run->down[x], &down));
             uint32_t column = nearest_whole(place_of(run->across[x], &across));
-            uint32_t at = row * step + 3 * column; /* of far places, anything */
+            uint32_t at = row * step + 3 * column; /* any number if it is far outside */
             run->from[x] = (int32_t)((row < height) & (column < width) ? at : outside);
         }
 }
@@ -74,16 +75,16 @@ find_body(Run *run, Line across, Line down, const Source *source, ptrdiff_t coun
 VECTORISED(find, find_body, (Run * run, Line across, Line down, const Source *source, ptrdiff_t count),
            (run, across, down, source, count))
 
-/* Tells whether places follow one another, `step` pixels apart, and none lies halfway between two. */
+/* Tells whether the coordinates of a run are `step` pixels apart, and none is halfway between two pixels. */
 static int
 is_even(const float *columns, const Line *line, ptrdiff_t last, float step)
 {
-    enum { FAR = 1 << 12 }; /* where places are still that exact */
+    enum { FAR = 1 << 12 }; /* up to here, coordinates are exact enough */
     float first = place_of(columns[0], line), way = place_of(columns[last], line) - first;
     return fabsf(first) < FAR && fabsf(way - step * (float)last) < 0.01f && fabsf(first - nearest(first)) < 0.45f;
 }
 
-/* Copies a part of a row of the source from a column on, and fills what comes from outside. */
+/* Copies a part of a row of the source from a column on, and fills the pixels outside of the source. */
 static void
 copy_row(const Source *source, ptrdiff_t row, ptrdiff_t column, ptrdiff_t count, uint8_t *to)
 {
@@ -111,13 +112,14 @@ copy_nearest(Run *run, const Line *across, const Line *down, const Source *sourc
     kernels->pick(source->pixels, run->from, count, to);
 }
 
-enum { EDGE = 2 }; /* pixels around an image: a place farther outside is between none that count, like one in the edge */
+/* Pixels around an image: a coordinate farther outside has no neighbours in the image, like one in the edge. */
+enum { EDGE = 2 };
 
-/* Returns a place, of those farther outside of a side than the edge one in the edge. */
+/* Returns a coordinate; if it is farther outside than the edge, one in the edge. */
 INLINE float
 near(float place, float side)
 {
-    place = place > -EDGE ? place : -EDGE; /* also what is no number */
+    place = place > -EDGE ? place : -EDGE; /* also if it is NaN */
     return place < side ? place : side;
 }
 
@@ -129,7 +131,7 @@ surround_body(Run *run, Line across, Line down, const Source *source, ptrdiff_t 
     for (ptrdiff_t strip = 0; strip < count; strip += STRIP)
         for (ptrdiff_t x = strip; x < strip + STRIP; x++) {
             float column = near(place_of(run->across[x], &across), width), row = near(place_of(run->down[x], &down), height);
-            float west = nearest(column - 0.5f), north = nearest(row - 0.5f); /* of whole numbers, maybe the one before */
+            float west = nearest(column - 0.5f), north = nearest(row - 0.5f); /* for whole numbers, maybe the one before */
             run->east[x] = column - west, run->south[x] = row - north;
             run->from[x] = ((int32_t)north + EDGE) * step + (int32_t)west + EDGE;
         }
@@ -138,7 +140,7 @@ surround_body(Run *run, Line across, Line down, const Source *source, ptrdiff_t 
 VECTORISED(surround, surround_body, (Run * run, Line across, Line down, const Source *source, ptrdiff_t count),
            (run, across, down, source, count))
 
-/* Returns a byte of a pixel, 0 to 3, as it stands in memory. */
+/* Returns a byte of a pixel, 0 to 3 in the order of memory. */
 INLINE float
 byte_of(uint32_t pixel, int byte)
 {
@@ -148,7 +150,7 @@ byte_of(uint32_t pixel, int byte)
     return (float)(int32_t)(pixel >> 8 * (first ? byte : 3 - byte) & 255);
 }
 
-typedef struct { /* of a place: the pixels around it, and how much each counts */
+typedef struct { /* the four pixels around a coordinate, and their weights */
     uint32_t pixels[4];
     float weights[4];
 } Around;
@@ -162,7 +164,7 @@ mixed(const Around *around, int byte)
     return (upper + weights[2] * byte_of(pixels[2], byte)) + weights[3] * byte_of(pixels[3], byte);
 }
 
-/* Mixes the pixels around each place, and the fill as far as they are outside. */
+/* Mixes the pixels around each coordinate. If `is_filled`, the fill replaces those outside of the image. */
 INLINE void
 mix_body(Run *run, const Source *source, ptrdiff_t count, int is_filled)
 {
@@ -221,7 +223,7 @@ interpolate(Run *run, const Line *across, const Line *down, const Source *source
     kernels->join(run->red, run->green, run->blue, count, to);
 }
 
-/* Marks pixels by their fourth byte, as those of the image. */
+/* Marks pixels as those of the image, by their fourth byte. */
 INLINE void
 mark_body(uint8_t *pixels, ptrdiff_t count)
 {
@@ -245,7 +247,7 @@ copy_edged(const Image *image, int is_marked, uint8_t *to, ptrdiff_t step)
     }
 }
 
-/* Copies what is moved; 0 where there is no memory, or no numbers for so many pixels. */
+/* Copies the image that is moved. Returns 0 without memory, or if it has too many pixels for 32-bit indices. */
 static int
 copy_source(const Image *image, const Operation *operation, Source *source)
 {

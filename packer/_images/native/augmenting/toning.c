@@ -8,11 +8,11 @@
 
 typedef uint8_t Tables[3][LEVELS]; /* of red, green and blue */
 
-/* Returns a level of a number, as torch converts what was clamped: without its fraction. */
+/* Converts a number to a level, as torch converts clamped numbers: without the fraction. */
 static uint8_t
 truncated(float number)
 {
-    return (uint8_t)(number > 0 ? number < 255 ? number : 255 : 0); /* 0 also of what is no number */
+    return (uint8_t)(number > 0 ? number < 255 ? number : 255 : 0); /* NaN becomes 0 */
 }
 
 static void
@@ -22,7 +22,7 @@ share(Tables tables)
     memcpy(tables[2], tables[0], LEVELS);
 }
 
-/* Mixes levels with one number: `factor` of the level and the rest of the number. */
+/* Mixes levels with a number: `factor` of the level, and 1 - `factor` of the number. */
 static void
 blend(uint8_t *table, double factor, float with)
 {
@@ -45,7 +45,7 @@ stretch(const Image *image, Tables tables)
     }
 }
 
-/* Counts levels, every other pixel in counts of its own: adding to one count twice in a row takes longer. */
+/* Counts levels. Every other pixel has separate counts, because adding to one count twice in a row takes longer. */
 static void
 count_levels(const Image *image, uint32_t counts[3][LEVELS])
 {

@@ -13,29 +13,29 @@
 
 enum {
     LONGEST_SIDE = 65500, /* pixels: libjpeg's own limit */
-    GROUP = 16,           /* MCUs that go through all steps together; what they need stays in the processor's nearest cache */
+    GROUP = 16,           /* MCUs that go through all steps together; their data stay in the first-level cache */
     GROUP_BLOCKS = GROUP * BLOCKS_OF_MCU,
     BLOCK_BITS = 22 + 63 * 26, /* the longest codes with their values */
     GROUP_BYTES = (GROUP_BLOCKS * BLOCK_BITS + 7) / 8 + 1,
     OVERREAD = 16,  /* bytes after the pixels of a strip that may be read */
     BESIDE = 64,    /* bytes after samples, items and bits that may be read or written */
-    LINE = 64,      /* bytes that a cache holds together */
-    MOST_ROOM = 1 << 22 /* bytes for which there is room from the beginning, at most */
+    LINE = 64,      /* bytes of a cache line */
+    MOST_ROOM = 1 << 22 /* bytes that are allocated at first, at most */
 };
 
 typedef struct {
-    CodedBlock blocks[GROUP_BLOCKS + BLOCKS_OF_MCU]; /* and those of one MCU too many */
+    CodedBlock blocks[GROUP_BLOCKS + BLOCKS_OF_MCU]; /* with those of one extra MCU */
     uint64_t masks[GROUP_BLOCKS + BLOCKS_OF_MCU]; /* which coefficients are not 0 */
     int16_t values[GROUP_BLOCKS * BLOCK_ITEMS + BESIDE];
     uint8_t places[1 + GROUP_BLOCKS * BLOCK_ITEMS + BESIDE];
     uint8_t bits[GROUP_BYTES + BESIDE];
     uint8_t tails[2][3 * 2 * STRIP_PIXELS + OVERREAD]; /* of two rows of pixels */
-    /* What is zero at first. */
+    /* The following fields are 0 at first. */
     const uint8_t *pixels;
     ptrdiff_t height, width, stride;
-    ptrdiff_t interval; /* MCUs between two restart markers; 0: there are none */
+    ptrdiff_t interval; /* MCUs between two restart markers; 0 without them */
     ptrdiff_t across, down; /* MCUs */
-    ptrdiff_t direct, strips; /* pixels of a row whose samples are made where they lie; samples of a row */
+    ptrdiff_t direct, strips; /* pixels of a row that are not copied to `tails`; samples of a row */
     uint8_t *luma, *blue, *red; /* samples of a row of MCUs */
     uint8_t *out;
     size_t size, room;
@@ -46,7 +46,7 @@ typedef struct {
     Divisors divisors[2]; /* of luma and chroma */
 } Encoding;
 
-/* Makes room for so many bytes more; 0 where there is no such memory. */
+/* Makes room for `more` bytes. Returns 0 without memory. */
 static int
 make_room(Encoding *e, size_t more)
 {
@@ -61,7 +61,7 @@ make_room(Encoding *e, size_t more)
     return 1;
 }
 
-/* Copies the end of a row of pixels, and its last pixel up to the end of an MCU. */
+/* Copies the end of a row of pixels, and repeats its last pixel up to the end of an MCU. */
 static void
 copy_tail(const Encoding *e, const uint8_t *row, uint8_t *to)
 {
@@ -71,7 +71,7 @@ copy_tail(const Encoding *e, const uint8_t *row, uint8_t *to)
         to[3 * i] = red, to[3 * i + 1] = green, to[3 * i + 2] = blue;
 }
 
-/* Makes samples of two rows of pixels, and of pixels to the right of the image like the last ones. */
+/* Converts two rows of pixels to samples. To the right of the image, the last pixels are repeated. */
 static void
 sample_pair(Encoding *e, const uint8_t *upper, const uint8_t *lower, ptrdiff_t pair)
 {
@@ -85,7 +85,7 @@ sample_pair(Encoding *e, const uint8_t *upper, const uint8_t *lower, ptrdiff_t p
     kernels->sample_rows(e->tails[0], e->tails[1], &to, e->strips - e->direct);
 }
 
-/* Makes the samples of a row of MCUs. Below the image, the last row of each colour comes again and again. */
+/* Makes the samples of a row of MCUs. Below the image, the last row of each component is repeated. */
 static void
 sample_row(Encoding *e, ptrdiff_t row)
 {
@@ -104,7 +104,7 @@ sample_row(Encoding *e, ptrdiff_t row)
     }
 }
 
-/* Makes the coefficients of some MCUs: four blocks of luma of each, and of two MCUs those of chroma. */
+/* Computes the coefficients of some MCUs, four blocks at a time: those of luma of one MCU, and those of chroma of two. */
 static void
 code_blocks(Encoding *e, ptrdiff_t mcu, ptrdiff_t count)
 {
@@ -126,8 +126,9 @@ code_blocks(Encoding *e, ptrdiff_t mcu, ptrdiff_t count)
     kernels->code_blocks(fours, four - fours, e->blocks, e->masks);
 }
 
-/* Returns which of a block's coefficients become items, of those that are not 0: the first one; of 16 zeros that follow each
-   other before another coefficient the last one, which says so; and the one after the last, which says that zeros follow. */
+/* Returns the coefficients of a block that become items: the first one; those in `mask`, which are not 0; of each 16
+   consecutive zeros before another coefficient, the last one, which stands for all 16; and the one after the last, which
+   stands for the end of the block. */
 static inline uint64_t
 items_of(uint64_t mask)
 {
@@ -146,14 +147,14 @@ items_of(uint64_t mask)
     }
 }
 
-/* Makes differences of first coefficients, and items of blocks. Blocks of luma that lie outside of the image are like the one
-   before, without any differences. */
+/* Replaces first coefficients by their differences, and determines the items of blocks. Blocks of luma outside of the
+   image repeat the first coefficient of the one before, and have no others. */
 static void
 finish_blocks(Encoding *e, ptrdiff_t row, ptrdiff_t mcu, ptrdiff_t count)
 {
     static const int component[BLOCKS_OF_MCU] = {0, 0, 0, 0, 1, 2};
     const unsigned below = e->height - MCU * row <= 8 ? 1 << 2 | 1 << 3 : 0, right = 1 << 1 | 1 << 3;
-    const ptrdiff_t cut = e->width - MCU * (e->across - 1) <= 8 ? e->across - 1 : -1; /* whose right half is missing */
+    const ptrdiff_t cut = e->width - MCU * (e->across - 1) <= 8 ? e->across - 1 : -1; /* the MCU whose right half is missing */
     CodedBlock *block = e->blocks;
     uint64_t *mask = e->masks;
     for (const ptrdiff_t end = mcu + count; mcu < end; mcu++) {
@@ -173,7 +174,7 @@ finish_blocks(Encoding *e, ptrdiff_t row, ptrdiff_t mcu, ptrdiff_t count)
     }
 }
 
-/* Writes bytes of a scan, with a zero after each that could be taken for a marker. */
+/* Writes bytes of a scan, with a zero after each 0xFF. */
 static int
 stuff(Encoding *e, const uint8_t *from, const uint8_t *stop)
 {
@@ -212,7 +213,7 @@ restart(Encoding *e, int is_end)
     return 1;
 }
 
-/* Encodes some MCUs of a row; 0 where there is no memory. */
+/* Encodes some MCUs of a row. Returns 0 without memory. */
 static int
 encode_group(Encoding *e, ptrdiff_t row, ptrdiff_t mcu, ptrdiff_t count)
 {
@@ -242,7 +243,7 @@ encode_image(Encoding *e)
     return restart(e, 1);
 }
 
-/* Writes an image to `out`, which is to be freed; 0 where there is no memory. */
+/* Writes an image to `out`, which the caller must free. Returns 0 without memory. */
 static int
 encode_to(Encoding *e, int quality)
 {
@@ -263,12 +264,13 @@ encode_to(Encoding *e, int quality)
         free(memory);
         return 0;
     }
-    memset(memory + samples, 0, BESIDE); /* as those beside the last ones are read */
+    memset(memory + samples, 0, BESIDE); /* because bytes after the last samples are read */
     e->luma = memory;
     e->blue = memory + MCU * e->strips;
     e->red = e->blue + MCU / 2 * e->strips / 2;
     e->places[0] = 0;
-    memset(e->tails, 0, sizeof e->tails); /* what follows the last MCU of a row has any value */
+    /* The pixels after the last MCU of a row are converted, too; they may have any value. */
+    memset(e->tails, 0, sizeof e->tails);
     e->size = (size_t)(write_header(e->out, e->height, e->width, e->interval, (const uint8_t(*)[TABLE])tables) - e->out);
     const int done = encode_image(e);
     free(memory);

@@ -15,7 +15,7 @@ enum {
     MCU = 16,       /* pixels of a side */
     BLOCKS_OF_MCU = 6, /* four of luma, in reading order; one of blue and one of red */
     BLOCK_ITEMS = 64, /* of a block, at most */
-    STRIP_PIXELS = 64 /* of a row that become samples at once */
+    STRIP_PIXELS = 64 /* of a row that are converted at a time */
 };
 
 /* The factors that quantise coefficients, in the order of rows: (|c| + half) * reciprocal / 2^16 * scale / 2^16 is
@@ -28,33 +28,33 @@ typedef struct { /* in zigzag order */
     int16_t coefficients[64];
 } CodedBlock;
 
-typedef struct { /* four blocks that are to be coded: two side by side, and two others */
+typedef struct { /* the samples of four blocks: two side by side, and two others */
     const uint8_t *two, *others;
     ptrdiff_t stride;
     const Divisors *divisors;
-    uint8_t places[4]; /* among the blocks that are made */
+    uint8_t places[4]; /* the indices of the four results */
 } FourBlocks;
 
 typedef struct { /* one or more blocks, as items, which follow one another */
     int16_t *values;
-    uint8_t *places; /* in zigzag order, those of chroma more by OF_CHROMA; the byte before the first may have any value */
+    uint8_t *places; /* in zigzag order, plus OF_CHROMA for chroma; the byte before the first is read, and may have any value */
     ptrdiff_t count;
 } Items;
 
 enum { OF_CHROMA = 64 };
 
-typedef struct { /* where samples belong */
+typedef struct { /* the rows to which samples are written */
     uint8_t *upper, *lower; /* of luma: two rows */
     uint8_t *blue, *red;    /* a row, half as wide */
 } SampleRows;
 
-/* The code of an item with its value's bits: by whether it is one of chroma, by how many zeros precede the coefficient, or
-   whether that is the first one; by how many bits its value has, and whether the value is negative. The bits stand above
-   CODE_LENGTH bits that say how many they are; a value is added to them. */
+/* The codes of items. The indices are the kind (the number of zeros before the coefficient, or FIRST_COEFFICIENT; plus
+   KINDS_OF_ITEM for chroma), the number of bits of the value, and whether it is negative. The lowest CODE_LENGTH bits
+   are the number of bits of the code and the value; the bits above them become those of both when the value is added. */
 enum { FIRST_COEFFICIENT = 16, KINDS_OF_ITEM, SIZES = 16, CODE_LENGTH = 5 };
 typedef uint32_t Codes[2 * KINDS_OF_ITEM][SIZES][2];
 
-typedef struct { /* bits that were not written yet: the uppermost of them, fewer than 8 */
+typedef struct { /* bits that are not written yet: the uppermost `count` of them, fewer than 8 */
     uint64_t bits;
     unsigned count;
 } BitQueue;
@@ -70,7 +70,7 @@ const Codes *standard_codes(void);
 void scale_quantisation(int quality, uint8_t tables[2][TABLE]);
 void set_divisors(const uint8_t *table, Divisors *divisors);
 
-/* Writes all that precedes the scan, and returns where it ends: no more than HEADER_BYTES. */
+/* Writes everything before the scan, at most HEADER_BYTES. Returns its end. */
 uint8_t *write_header(uint8_t *to, ptrdiff_t height, ptrdiff_t width, ptrdiff_t interval, const uint8_t tables[2][TABLE]);
 
 #endif

@@ -21,7 +21,7 @@ static const uint8_t examples[2][TABLE] = {
     },
 };
 
-/* ITU-T T.81, annex K.3: how many codes there are of each length, and what they stand for; DC and AC of luma, then of chroma. */
+/* ITU-T T.81, annex K.3: the number of codes of each length, and their symbols; of luma, then of chroma. */
 enum { DC_TABLE = 16 + 12, AC_TABLE = 16 + 162 };
 static const uint8_t dc_says[2][DC_TABLE] = {
     {
@@ -60,7 +60,8 @@ static const uint8_t ac_says[2][AC_TABLE] = {
 
 static Codes codes;
 
-/* Notes the codes of a table: what they stand for is, of AC, the zeros before a coefficient and its size, and of DC its size. */
+/* Adds the codes of a table. A symbol of AC is the number of zeros before a coefficient, and its size; a symbol of DC is
+   its size. */
 static void
 note_codes(const uint8_t *says, int chroma, int is_ac)
 {
@@ -103,7 +104,8 @@ scale_quantisation(int quality, uint8_t tables[2][TABLE])
     }
 }
 
-/* Finds what a division by 8 times a table's entry is in two multiplications. Tried for every entry and coefficient. */
+/* Finds two multiplications that replace the division by 8 times a table's entry. Their results were compared for every
+   entry and coefficient. */
 void
 set_divisors(const uint8_t *table, Divisors *divisors)
 {
@@ -125,7 +127,7 @@ set_divisors(const uint8_t *table, Divisors *divisors)
     }
 }
 
-/* Writes a segment: its marker, how long it is, a byte that begins it unless that is negative, and the rest. */
+/* Writes a segment: its marker, its length, the byte `first` unless that is negative, and the rest. */
 static uint8_t *
 write_segment(uint8_t *to, uint8_t marker, int first, const uint8_t *rest, size_t size)
 {

@@ -12,7 +12,8 @@ is_padded(const Wanted *window)
         || window->cut_left > window->scaled_width - window->out_width;
 }
 
-/* Returns which pixel of a line stands at a place, which may lie before or after the line; of CONSTANT the nearest. */
+/* Returns the pixel of a line that padding shows at a position, which may be before or after the line; for CONSTANT, the
+   nearest pixel. */
 static int64_t
 source(Mode mode, int64_t place, int64_t side)
 {
@@ -20,7 +21,7 @@ source(Mode mode, int64_t place, int64_t side)
         return place;
     if (mode == CONSTANT || mode == EDGE)
         return place < 0 ? 0 : side - 1;
-    int64_t twice = mode == SYMMETRIC, period = 2 * (side - 1 + twice); /* whether the pixels at the edges come twice */
+    int64_t twice = mode == SYMMETRIC, period = 2 * (side - 1 + twice); /* whether the pixels at the edges are repeated */
     if (period == 0)
         return 0;
     place %= period;
@@ -51,8 +52,9 @@ visible_part(const Wanted *window, const Padding *padding)
 }
 
 typedef struct { /* a row of the window */
-    ptrdiff_t side, cut, out; /* columns of the resized rectangle, mirrored where the window is, and which the window shows */
-    ptrdiff_t first;          /* the first that is there */
+    /* Columns of the resized rectangle, mirrored if the window is; the first one in the window, and their number there. */
+    ptrdiff_t side, cut, out;
+    ptrdiff_t first;          /* the first column of the part */
     ptrdiff_t begin, end;     /* columns of the window that lie inside */
 } Columns;
 
@@ -68,7 +70,7 @@ columns_of(const Wanted *window, const Wanted *part)
     return (Columns){side, cut, out, first, begin, larger(smaller(side - cut, out), begin)};
 }
 
-/* Writes columns that lie outside, from one to before another. `row` is the first pixel that is there. */
+/* Writes the columns `column` to `end` - 1, which lie outside of the resized rectangle. `row` is a row of the part. */
 static void
 pad_columns(const Columns *columns, const Padding *padding, const uint8_t *row, ptrdiff_t column, ptrdiff_t end, uint8_t *out)
 {

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-typedef enum { CONSTANT, EDGE, REFLECT, SYMMETRIC } Mode; /* places in PADDINGS of packer/_images/geometry.py */
+typedef enum { CONSTANT, EDGE, REFLECT, SYMMETRIC } Mode; /* indices into PADDINGS in packer/_images/geometry.py */
 
 typedef struct {
     Mode mode;
@@ -17,11 +17,11 @@ typedef struct {
 /* Tells whether a window reaches outside of the resized rectangle. */
 int is_padded(const Wanted *window);
 
-/* Returns which part of the resized rectangle a window shows; of one that shows none, the nearest pixels, so that damage of
-   the image is found all the same. The part has no more rows and no more columns than the window. */
+/* Returns the part of the resized rectangle that a window shows. If it shows none, returns the nearest pixels, so that
+   damage in the image is found all the same. The part has no more rows and no more columns than the window. */
 Wanted visible_part(const Wanted *window, const Padding *padding);
 
-/* Makes the window of that part's pixels, which are mirrored where the window is. */
+/* Writes the window from the pixels of that part, which are already mirrored if the window is. */
 void pad(const Wanted *window, const Wanted *part, const Padding *padding, const uint8_t *pixels, uint8_t *out);
 
 #endif

@@ -18,9 +18,9 @@
 #include <string.h>
 
 enum { LINE = 64, BEHIND = 64 };
-enum { VECTOR = 64, MOST_PAIRS = 16 }; /* bytes of one, and pairs of pixels at most, where AVX-512 resizes columns */
-#define NOT_MUCH ((uint64_t)1 << 24) /* bytes that are kept even where the next image needs far less */
-#define TOO_MUCH ((uint64_t)1 << 28) /* bytes that no image gets */
+enum { VECTOR = 64, MOST_PAIRS = 16 }; /* for AVX-512: bytes of a vector, and pairs of pixels, at most */
+#define NOT_MUCH ((uint64_t)1 << 24) /* bytes that are kept even if the next image needs far less */
+#define TOO_MUCH ((uint64_t)1 << 28) /* bytes for an image, at most */
 
 static inline uint8_t
 byte(int32_t value) /* bicubic interpolation overshoots */
@@ -63,7 +63,7 @@ down_plain(const Resizing *resizing, ptrdiff_t row)
     const int16_t *weights = resizing->row_weights + row * resizing->row_weights_step;
     uint8_t *out = resizing->out + row * resizing->width;
     for (ptrdiff_t at = 0; at < resizing->width; at += BLOCK) {
-        uint32_t sums[BLOCK]; /* unsigned, as numbers after the end of the row may add up to anything */
+        uint32_t sums[BLOCK]; /* unsigned, because the numbers after the end of the row may overflow */
         ptrdiff_t count = resizing->width - at < BLOCK ? resizing->width - at : BLOCK;
         for (int i = 0; i < BLOCK; i++)
             sums[i] = (uint32_t)1 << (precision - 1);
@@ -84,12 +84,12 @@ copy_plain(const uint8_t *rgbx, uint8_t *out, ptrdiff_t count, int flip)
     ptrdiff_t step = flip ? -4 : 4;
     rgbx += flip ? 4 * (count - 1) : 0;
     for (; count > 1; count--, rgbx += step, out += 3)
-        memcpy(out, rgbx, 4); /* of which the next pixel replaces the last byte */
+        memcpy(out, rgbx, 4); /* the next pixel replaces the last byte */
     if (count > 0)
         memcpy(out, rgbx, 3);
 }
 
-/* Tells whether columns are resized as AVX-512 does it: where the pixels of a vector fit into one. */
+/* Tells whether AVX-512 resizes columns: the pixels that a vector of columns depends on must fit into one vector. */
 static inline int
 takes_pairs(const Resizing *resizing)
 {
@@ -104,15 +104,15 @@ load_both(const uint8_t *low, const uint8_t *high)
     return _mm256_inserti128_si256(_mm256_castsi128_si256(half), _mm_loadu_si128((const __m128i *)high), 1);
 }
 
-/* Brings colours beside each other that are of two pixels beside each other, and weighs and adds them. */
+/* Puts the channels of two adjacent pixels side by side, multiplies them by their weights, and adds them. */
 AVX2_INLINE __m256i
 add_weighed(__m256i sums, __m256i pixels, __m256i which, __m256i weights)
 {
     return _mm256_add_epi32(sums, _mm256_madd_epi16(_mm256_shuffle_epi8(pixels, which), weights));
 }
 
-/* Two output columns at a time from `column` on, one in each half of a register; for each, four pixels of a row are loaded. To
-   be inlined where the number of pairs of pixels is known, and whether sums may be negative. */
+/* Two output columns at a time from `column` on, one in each half of a register; for each, four pixels of a row are
+   loaded. Inlined, so that the number of pairs of pixels, and whether sums may be negative, are constants. */
 AVX2_INLINE void
 across_columns(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower, int16_t *to, ptrdiff_t column,
                ptrdiff_t tap_pairs, int overshoots)
@@ -121,8 +121,8 @@ across_columns(const Resizing *resizing, const uint8_t *upper, const uint8_t *lo
                                                0, -1, 4, -1, 1, -1, 5, -1, 2, -1, 6, -1, 3, -1, 7, -1);
     const __m256i last_two = _mm256_or_si256(first_two, _mm256_set1_epi16(8));
     const __m256i colours = _mm256_setr_epi32(0, 1, 2, 4, 5, 6, 7, 7), zero = _mm256_setzero_si256();
-    /* To the whole and one bit more, by which they are rounded once they are 16-bit: by averaging with 0. The values of the
-       lower row come 16 bits above those of the upper. */
+    /* Shift sums to whole numbers and one more bit, which averaging with 0 rounds when they have 16 bits. The values of
+       the lower row are moved 16 bits above those of the upper row. */
     int up = 17 - resizing->column_precision;
     const __m128i upper_shift = _mm_cvtsi32_si128(16 - up), lower_shift = _mm_cvtsi32_si128(abs(up));
     const __m256i *weights = (const __m256i *)resizing->column_weights + column / 2 * tap_pairs;
@@ -147,7 +147,7 @@ across_columns(const Resizing *resizing, const uint8_t *upper, const uint8_t *lo
         if (overshoots)
             both = _mm256_max_epi16(both, zero);
         both = _mm256_avg_epu16(both, zero);
-        if (overshoots || tap_pairs > 3) /* weights that are rounded up can only then add up to so much */
+        if (overshoots || tap_pairs > 3) /* only then can rounded weights add up to more than 1 */
             both = _mm256_min_epi16(both, _mm256_set1_epi16(255));
         both = _mm256_permutevar8x32_epi32(both, colours);
         _mm256_storeu_si256((__m256i *)to, both); /* of which 24 bytes count */
@@ -170,7 +170,7 @@ across_avx2(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower
         across_columns(resizing, upper, lower, to, 0, tap_pairs, 0);
 }
 
-/* To be inlined where the number of pairs of rows is known. */
+/* Inlined, so that the number of pairs of rows is a constant. */
 AVX2_INLINE void
 down_blocks(const Resizing *resizing, ptrdiff_t row, ptrdiff_t pairs)
 {
@@ -180,7 +180,7 @@ down_blocks(const Resizing *resizing, ptrdiff_t row, ptrdiff_t pairs)
     uint8_t *out = resizing->out + row * resizing->width;
     ptrdiff_t first = resizing->rows[row].first, width = resizing->width, last = width > BLOCK ? width - BLOCK : 0;
     for (ptrdiff_t at = 0; at < width; at += BLOCK) {
-        ptrdiff_t begin = at < last ? at : last; /* the last block ends where the row does, and may do some again */
+        ptrdiff_t begin = at < last ? at : last; /* the last block ends with the row, and may overlap the one before */
         __m256i sum0 = zero, sum1 = zero, sum2 = zero, sum3 = zero; /* of eight bytes each */
         for (ptrdiff_t pair = 0; pair < pairs; pair++) {
             const __m256i *values = (const __m256i *)(kept_pair(resizing, first + pair) + 2 * begin);
@@ -217,11 +217,11 @@ down_avx2(const Resizing *resizing, ptrdiff_t row)
 }
 
 #if HAS_AVX512
-enum { VALUES = 16 }; /* of a vector: colours of output columns */
+enum { VALUES = 16 }; /* of a vector: channels of output columns */
 
-/* Spreads offsets and weights of columns over the colours of each, once for all rows: for each vector first the places of the
-   bytes that it takes, then the weights of each pair of pixels. A place has 32 bits, for the byte of the first pixel and,
-   two bytes on, for that of the second. */
+/* Repeats offsets and weights of columns for each of their channels, once for all rows. For each vector, first come the
+   positions of the bytes that it takes, then the weights of each pair of pixels. A position has 32 bits: the lower half
+   is for the byte of the first pixel, the upper half for that of the second. */
 AVX512 static void
 spread_columns(Resizing *resizing)
 {
@@ -258,7 +258,7 @@ add_taken(__m512i sums, __m512i pixels, __m512i places, __m512i weights)
     return _mm512_dpwssd_epi32(sums, _mm512_maskz_permutexvar_epi8(0x5555555555555555, places, pixels), weights);
 }
 
-/* Loads pixels of one vector, or half of one where they are no more: what lies in two lines of a cache costs more. */
+/* Loads a vector of pixels, or half of one if that is enough: loads that cross a cache line cost more. */
 AVX512_INLINE __m512i
 load_pixels(const uint8_t *from, int bytes)
 {
@@ -266,9 +266,10 @@ load_pixels(const uint8_t *from, int bytes)
                                : _mm512_loadu_si512(from);
 }
 
-/* Three vectors at a time. One instruction brings the bytes of loaded pixels to their places. To be inlined where the number of
-   pairs of pixels is known; in how many bytes those of a vector lie, 0 where each pair of them is loaded anew; and whether
-   anything goes: any number of pairs, any precision, and sums that overshoot. */
+/* Three vectors at a time. One instruction moves the bytes of loaded pixels to their positions. Inlined, so that these
+   are constants: the number of pairs of pixels; the number of bytes that contain all pixels of a vector, or 0 if each
+   pair of pixels is loaded separately; and `anything`, which allows any number of pairs, any precision, and sums that
+   overshoot. */
 AVX512_INLINE void
 across_columns_avx512(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower, int16_t *to, ptrdiff_t tap_pairs,
                       int bytes, int anything)
@@ -326,8 +327,8 @@ across_avx512(const Resizing *resizing, const uint8_t *upper, const uint8_t *low
         across_columns_avx512(resizing, upper, lower, to, 3, VECTOR, 0);
 }
 
-/* Makes bytes of four vectors of sums, of which no one overshoots: from each sum, one instruction takes the eight bits above the
-   binary point, and leaves those of the other vectors beside them. */
+/* Converts four vectors of sums to bytes; no sum may overshoot. One instruction takes the eight bits above the binary
+   point from each sum, and keeps the bytes of the other vectors. */
 AVX512_INLINE __m512i
 bytes_of_sums(const __m512i sums[4], int precision)
 {
@@ -348,7 +349,7 @@ bytes_of_any_sums(const __m512i sums[4], int precision)
     const __m512i shift = _mm512_set1_epi32(precision);
     __m512i low = _mm512_packus_epi32(_mm512_srav_epi32(sums[0], shift), _mm512_srav_epi32(sums[1], shift));
     __m512i high = _mm512_packus_epi32(_mm512_srav_epi32(sums[2], shift), _mm512_srav_epi32(sums[3], shift));
-    low = _mm512_min_epu16(low, _mm512_set1_epi16(255)); /* what is packed is signed */
+    low = _mm512_min_epu16(low, _mm512_set1_epi16(255)); /* the next packing reads signed numbers */
     high = _mm512_min_epu16(high, _mm512_set1_epi16(255));
     return _mm512_permutexvar_epi32(order, _mm512_packus_epi16(low, high));
 }
@@ -361,8 +362,8 @@ weights_of_pair(const int16_t *weights)
     return _mm512_set1_epi32(two);
 }
 
-/* As down_blocks, of twice as many bytes. To be inlined where the number of pairs of rows is known, and whether sums may
-   overshoot. */
+/* As down_blocks, for twice as many bytes. Inlined, so that the number of pairs of rows, and whether sums may overshoot,
+   are constants. */
 AVX512_INLINE void
 down_blocks_avx512(const Resizing *resizing, ptrdiff_t row, ptrdiff_t pairs, int overshoots)
 {
@@ -378,7 +379,7 @@ down_blocks_avx512(const Resizing *resizing, ptrdiff_t row, ptrdiff_t pairs, int
     for (ptrdiff_t pair = 0; known && pair < pairs; pair++)
         values[pair] = kept_pair(resizing, first + pair), two[pair] = weights_of_pair(weights + 2 * pair);
     for (ptrdiff_t at = 0; at < width; at += WIDE_BLOCK) {
-        ptrdiff_t begin = at < last ? at : last; /* the last block ends where the row does, and may do some again */
+        ptrdiff_t begin = at < last ? at : last; /* the last block ends with the row, and may overlap the one before */
         __m512i sums[4] = {half, half, half, half}; /* of sixteen bytes each */
         for (ptrdiff_t pair = 0; pair < pairs; pair++) {
             const int16_t *from = (known ? values[pair] : kept_pair(resizing, first + pair)) + 2 * begin;
@@ -396,7 +397,7 @@ down_avx512(const Resizing *resizing, ptrdiff_t row)
     const ptrdiff_t pairs = resizing->rows[row].count;
     if (resizing->width < 2 * BLOCK)
         down_avx2(resizing, row);
-    else if (resizing->overshoots || pairs > 3) /* as of columns */
+    else if (resizing->overshoots || pairs > 3) /* as in across_avx512 */
         down_blocks_avx512(resizing, row, pairs, 1);
     else if (pairs == 1)
         down_blocks_avx512(resizing, row, 1, 0);
@@ -407,7 +408,7 @@ down_avx512(const Resizing *resizing, ptrdiff_t row)
 }
 #endif
 
-/* Eight pixels at a time, which a store lets eight bytes follow that the next one replaces. */
+/* Eight pixels at a time. A store writes eight more bytes, which the next store replaces. */
 AVX2 void
 copy_avx2(const uint8_t *rgbx, uint8_t *out, ptrdiff_t count, int flip)
 {
@@ -446,21 +447,21 @@ resizing_memory(const Resizing *resizing)
     return sizeof *resizing + (size_t)resizing->size;
 }
 
-/* Returns a weight of a pixel; 0 where the pixel has no such one. */
+/* Returns the weight `k` of a pixel; 0 if there is no such weight. */
 INLINE int16_t
 weight_of(const Axis *axis, const int16_t *weights, ptrdiff_t k)
 {
     return k >= 0 && k < axis->most ? weights[k * axis->out] : 0;
 }
 
-/* Sets where each column begins. Taps are padded with pixels of no weight, on the left, so as not to read past the row. */
+/* Sets where each column begins. Taps are padded with pixels of weight 0 on the left, to avoid reading past the row. */
 static void
 set_offsets(Resizing *resizing, const Axis *axis, const Span *spans, int flip)
 {
     const ptrdiff_t taps = 2 * resizing->tap_pairs;
     resizing->spread = 0;
     for (ptrdiff_t column = 0; column < resizing->filled; column++) {
-        ptrdiff_t i = smaller(column, axis->out - 1); /* those too many are the last again */
+        ptrdiff_t i = smaller(column, axis->out - 1); /* extra columns repeat the last one */
         ptrdiff_t begin = spans[flip ? axis->out - 1 - i : i].first;
         begin = larger(smaller(begin, resizing->end - taps), resizing->first);
         const int32_t offset = (int32_t)(4 * (begin - resizing->first));
@@ -469,7 +470,7 @@ set_offsets(Resizing *resizing, const Axis *axis, const Span *spans, int flip)
     }
 }
 
-/* Returns which pixel of the result a column is; those too many are the last again. */
+/* Returns the pixel of the result in a column; extra columns repeat the last one. */
 INLINE ptrdiff_t
 pixel_of(const Axis *axis, ptrdiff_t column, int flip)
 {
@@ -477,8 +478,8 @@ pixel_of(const Axis *axis, ptrdiff_t column, int flip)
     return flip ? axis->out - 1 - i : i;
 }
 
-/* Sets the weights of a column: the two of each pair of pixels `times` beside each other, and those of the next pair `step` numbers
-   after them. */
+/* Sets the weights of a column: the two weights of each pair of pixels, repeated `times` times; those of the next pair
+   follow `step` numbers later. */
 INLINE void
 set_column(const Resizing *resizing, const Axis *axis, const Span *spans, const int16_t *rounded, ptrdiff_t column, int flip,
            int16_t *to, int times, ptrdiff_t step)
@@ -493,8 +494,8 @@ set_column(const Resizing *resizing, const Axis *axis, const Span *spans, const 
 }
 
 #if HAS_AVX512
-/* Sets the weights of all columns as AVX-512 takes them: first as if none had pixels of no weight on the left, as most have not;
-   then those that have, and those too many. */
+/* Sets the weights of all columns for AVX-512: first as if no column had padding on the left, as is true of most; then
+   again those that have it, and the extra columns. */
 static void
 set_pairs(Resizing *resizing, const Axis *axis, const Span *spans, const int16_t *rounded, int flip)
 {
@@ -569,8 +570,8 @@ set_rows(Resizing *resizing, const Axis *axis, const Scratch *scratch)
     }
 }
 
-/* Makes room for parts of so many bytes, each at the beginning of a cache line; 0 without memory, or where that is too
-   much. */
+/* Makes room for parts of these sizes, each at the beginning of a cache line. Returns 0 without memory, or if they need
+   more than TOO_MUCH. */
 static int
 make_room(Resizing *resizing, const uint64_t *sizes, uint8_t **parts, int count)
 {
@@ -595,7 +596,7 @@ make_room(Resizing *resizing, const uint64_t *sizes, uint8_t **parts, int count)
     return 1;
 }
 
-/* Makes room for all that depends on both sides; 0 without memory, or where that is too much. */
+/* Makes room for all arrays. Returns 0 as make_room does. */
 static int
 make_parts(Resizing *resizing, const Axis *down, const Axis *across, Scratch *scratch)
 {
@@ -687,7 +688,7 @@ resizing_needs(const Resizing *resizing, ptrdiff_t *first_row, ptrdiff_t *row_en
     *end = resizing->end;
 }
 
-/* Takes a pair of rows through the pass across, and then down to all output rows that depend on no later row. */
+/* Resizes a pair of rows horizontally, and then computes all output rows that depend on no later row. */
 static void
 take_pair(Resizing *resizing, const uint8_t *upper, const uint8_t *lower)
 {
@@ -716,7 +717,7 @@ resizing_rows(Resizing *resizing, const uint8_t *rgbx, ptrdiff_t stride, ptrdiff
             take_pair(resizing, rgbx, rgbx + stride);
             taken = 2;
         } else if (resizing->rows_taken + 1 == needed) {
-            take_pair(resizing, rgbx, rgbx); /* there is no lower row, and it has no weight */
+            take_pair(resizing, rgbx, rgbx); /* there is no lower row: its weight is 0 */
         } else {
             memcpy(resizing->waiting, rgbx, (size_t)(resizing->end - resizing->first) * 4);
         }

@@ -20,13 +20,13 @@ axis_set(Axis *axis, int whole)
         axis->scale = 1 / ((double)axis->scaled / (double)axis->side);
     axis->stretch = axis->scale > 1 ? axis->scale : 1;
     axis->reach = axis->interpolation == BICUBIC ? 2 * axis->stretch : axis->stretch;
-    /* As many pixels as fit into twice the reach, and one; not one too few where rounding adds to that. */
+    /* As many pixels as fit into twice the reach, and one more; 1e-6 avoids one too few because of rounding. */
     axis->most = 1 + (ptrdiff_t)(2 * axis->reach + 1e-6);
     return 1;
 }
 
-/* Returns by how many bits weights up to the largest are to be shifted to become 16-bit integers. Bicubic ones may be a little
-   larger than 1, and are still not too large for the least precision. */
+/* Returns how many bits after the binary point weights up to `largest` can have as 16-bit integers. Bicubic weights may
+   be a little larger than 1, but fit at the least precision. */
 static inline int
 precision_for(double largest)
 {
@@ -36,7 +36,8 @@ precision_for(double largest)
     return precision;
 }
 
-/* Returns how much a pixel counts at a distance, 0 or more: bilinear a triangle, bicubic Keys' curve with a = -0.5. */
+/* Returns the weight of a pixel at a distance of 0 or more, before normalisation: a triangle for bilinear interpolation,
+   Keys' curve with a = -0.5 for bicubic. */
 INLINE double
 nearness(Interpolation interpolation, double distance)
 {
@@ -47,9 +48,9 @@ nearness(Interpolation interpolation, double distance)
     return distance < 1 ? near : distance < 2 ? far : 0;
 }
 
-/* Computes the weights of `number` pixels beside each other, from `at` on, and on which pixels they depend. The arithmetic is
-   torch's, operation by operation, as all of them round. Without branches, for compilers to do some pixels at once. To be
-   inlined where the interpolation and the number are known. */
+/* Computes the weights of `number` adjacent pixels, from `at` on, and the pixels on which they depend. The arithmetic is
+   torch's, operation by operation, because each operation rounds. Without branches, so that compilers vectorise it.
+   Inlined, so that the interpolation and the number are constants. */
 INLINE void
 weigh_some(Interpolation interpolation, const Axis *axis, ptrdiff_t at, int number, Span *restrict spans,
            double *restrict weights, double *restrict largest)
@@ -65,7 +66,7 @@ weigh_some(Interpolation interpolation, const Axis *axis, ptrdiff_t at, int numb
         count[i] = (end < side ? end : side) - first[i];
         spans[i] = (Span){first[i], count[i] < most ? count[i] : most};
     }
-    /* Not up to the count, which differs from pixel to pixel: the processor would guess it wrong. */
+    /* Not up to the count, which differs from pixel to pixel: the processor would mispredict it. */
     for (int32_t k = 0; k < most; k++) {
         for (int i = 0; i < number; i++) {
             double near = nearness(interpolation, fabs(((double)(first[i] + k) - centre[i] + 0.5) * steepness));
@@ -75,7 +76,7 @@ weigh_some(Interpolation interpolation, const Axis *axis, ptrdiff_t at, int numb
         }
     }
     for (int32_t k = 0; k < most; k++) {
-        double weight[SOME]; /* compilers do some at once of what is done by itself */
+        double weight[SOME]; /* compilers vectorise this because it is a loop of its own */
         for (int i = 0; i < number; i++)
             weight[i] = weights[k * axis->out + i] / sum[i];
         for (int i = 0; i < number; i++)
@@ -95,18 +96,18 @@ largest_of(const double largest[SOME])
     return most;
 }
 
-/* To be inlined where the interpolation and the number of pixels that are weighed at once are known. */
+/* Inlined, so that the interpolation and the number of pixels that are weighed at once are constants. */
 INLINE int
 weigh_by(Interpolation interpolation, const Axis *axis, int number, Span *spans, double *weights)
 {
     double largest[SOME] = {0};
-    /* Those before the window as well: the largest weight of all decides on the precision. What is enlarged may have very
-       many before it, but then the first ones settle that. */
+    /* Includes the pixels before the window, because the largest weight of all determines the precision. If the image is
+       enlarged, they may be very many, but then the first ones determine it. */
     const ptrdiff_t last = axis->cut + axis->out - number;
     for (ptrdiff_t i = 0; i < axis->cut && precision_for(largest_of(largest)) > LEAST_PRECISION; i += number)
         weigh_some(interpolation, axis, smaller(i, last), number, spans, weights, largest);
     for (ptrdiff_t i = axis->cut; i < axis->cut + axis->out; i += number) {
-        const ptrdiff_t at = smaller(i, last), in_window = at - axis->cut; /* the last ones may do some again */
+        const ptrdiff_t at = smaller(i, last), in_window = at - axis->cut; /* the last ones may overlap those before */
         weigh_some(interpolation, axis, at, number, spans + in_window, weights + in_window, largest);
     }
     return precision_for(largest_of(largest));
