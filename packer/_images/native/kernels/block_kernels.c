@@ -12,7 +12,7 @@ INLINE void
 forward_plain(const int32_t *in, int32_t *out, int shift)
 {
     const int32_t round = 1 << (shift - 1), is_first = shift == 11;
-    for (int i = 0; i < 8; i++) { /* compilers do some at once */
+    for (int i = 0; i < 8; i++) { /* compilers vectorise this loop */
         int32_t s0 = in[i] + in[56 + i], s1 = in[8 + i] + in[48 + i], s2 = in[16 + i] + in[40 + i], s3 = in[24 + i] + in[32 + i];
         int32_t r0 = in[i] - in[56 + i], r1 = in[8 + i] - in[48 + i], r2 = in[16 + i] - in[40 + i], r3 = in[24 + i] - in[32 + i];
         int32_t e0 = s0 + s3, e1 = s1 + s2, e2 = s1 - s2, e3 = s0 - s3;
@@ -87,7 +87,7 @@ code_blocks_plain(const FourBlocks *fours, ptrdiff_t count, CodedBlock *blocks, 
     _mm256_shuffle_epi8(r[row], _mm256_broadcastsi128_si256(_mm_setr_epi8( \
         BYTES(a), BYTES(b), BYTES(c), BYTES(d), BYTES(e), BYTES(f), BYTES(g), BYTES(h))))
 
-/* Brings the coefficients of two blocks into zigzag order: a vector for each eighth, which picks them from rows. */
+/* Puts the coefficients of two blocks in zigzag order. Each vector has an eighth of both, picked from rows. */
 AVX2_INLINE void
 zigzag_avx2(const __m256i r[8], __m256i z[8])
 {
@@ -179,7 +179,7 @@ code_blocks_avx2(const FourBlocks *fours, ptrdiff_t count, CodedBlock *blocks, u
 #define EACH(at) _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)(at)))
 #include "kernels/forward_dct.h"
 
-/* Exchanges quarters of vectors: of the four rows of four blocks makes four rows of each block. */
+/* Exchanges quarters of vectors: each input has one row of four blocks, each output has four rows of one block. */
 AVX512_INLINE void
 rows_of_blocks(const __m512i r[4], __m512i blocks[4])
 {

@@ -48,16 +48,16 @@ void
 pick_plain(const uint8_t *pixels, const int32_t *from, ptrdiff_t count, uint8_t *to)
 {
     for (; count > 1; count--, from++, to += 3)
-        memcpy(to, pixels + *from, 4); /* the fourth byte is the next pixel's, which comes next */
+        memcpy(to, pixels + *from, 4); /* the next pixel replaces the fourth byte */
     if (count > 0)
         memcpy(to, pixels + *from, 3);
 }
 
 #if HAS_AVX2
-enum { VECTOR = 32, LINE = 64 }; /* bytes of a vector, and of what a cache holds together */
+enum { VECTOR = 32, LINE = 64 }; /* bytes of a vector, and of a cache line */
 
-/* Writing what no cache holds would first read it from memory. Whole lines that go straight there save that; lines of which a
-   row has a part alone are written as usual, since memory takes parts slowly. */
+/* A usual write first reads its cache line from memory. Whole lines that bypass the cache avoid that. Lines that a row
+   covers only partly are written as usual, because memory is slow to write parts. */
 AVX2 void
 copy_rows_avx2(uint8_t *to, const uint8_t *from, ptrdiff_t stride, ptrdiff_t size, ptrdiff_t count)
 {
@@ -72,10 +72,10 @@ copy_rows_avx2(uint8_t *to, const uint8_t *from, ptrdiff_t stride, ptrdiff_t siz
         }
         memcpy(to + end, from + end, (size_t)(size - end));
     }
-    _mm_sfence(); /* others see what was written no later than what this thread does next */
+    _mm_sfence(); /* other threads see these writes before the next ones of this thread */
 }
 
-/* The runs have some two hundred bytes: looking and copying at once takes half the time. */
+/* Runs have some two hundred bytes. To search and copy in one loop takes half the time. */
 AVX2 size_t
 copy_run_avx2(uint8_t *to, const uint8_t *from, size_t most, const uint8_t *stop)
 {

@@ -4,7 +4,7 @@
    OP is the prefix of the instructions, V the vector type, SHAPE precedes the declaration of a function, NAME makes its
    name, and SUM adds products of pairs. */
 
-/* Turns the rows of each block into its columns. */
+/* Transposes each block. */
 SHAPE void
 NAME(transpose)(V r[8])
 {
@@ -25,7 +25,7 @@ NAME(transpose)(V r[8])
     }
 }
 
-typedef struct { /* pairs of 16 bits, and their sums: those of the lower and of the upper four in each 128 bits */
+typedef struct { /* pairs of 16-bit numbers, or their sums: of the lower and the upper four columns in each 128 bits */
     V low, high;
 } NAME(Pairs);
 
@@ -49,8 +49,8 @@ NAME(rounded)(NAME(Pairs) pairs, int first, int second, NAME(Pairs) more, int sh
     return OP(packs_epi32)(OP(srai_epi32)(sums.low, shift), OP(srai_epi32)(sums.high, shift));
 }
 
-/* One pass over columns: to the bit that of libjpeg-turbo's slow integer DCT. The first one leaves two bits after the binary point,
-   and takes 128 off each sample. */
+/* One pass over columns, with the results of libjpeg-turbo's slow integer DCT to the bit. The first pass leaves two bits
+   after the binary point, and subtracts 128 from each sample. */
 SHAPE void
 NAME(forward_pass)(V r[8], int is_first)
 {
@@ -60,7 +60,7 @@ NAME(forward_pass)(V r[8], int is_first)
     V sum[4], rest[4];
     for (int i = 0; i < 4; i++) {
         sum[i] = OP(add_epi16)(r[i], r[7 - i]);
-        rest[i] = OP(sub_epi16)(r[i], r[7 - i]); /* T.81's examples count these from the other end */
+        rest[i] = OP(sub_epi16)(r[i], r[7 - i]); /* libjpeg numbers these from the other end */
     }
     V even0 = OP(add_epi16)(sum[0], sum[3]), even3 = OP(sub_epi16)(sum[0], sum[3]);
     V even1 = OP(add_epi16)(sum[1], sum[2]), even2 = OP(sub_epi16)(sum[1], sum[2]);
@@ -85,7 +85,7 @@ NAME(forward_pass)(V r[8], int is_first)
     r[3] = NAME(rounded)(inner, -F_2_562, F_3_072 - F_2_562, z3, shift);
 }
 
-/* Makes quantised coefficients of samples, row by row. */
+/* Converts samples, row by row, to quantised coefficients. */
 SHAPE void
 NAME(quantised)(V r[8], const Divisors *divisors)
 {

@@ -21,7 +21,7 @@ list_items_plain(const CodedBlock *blocks, const uint64_t *masks, ptrdiff_t mcus
     items->count = values - items->values;
 }
 
-/* Puts bits behind others, 56 of them at most, and writes all whole bytes. */
+/* Adds bits to the queue, at most 56, and writes all whole bytes. */
 INLINE uint8_t *
 put(BitQueue *queue, uint64_t bits, unsigned count, uint8_t *to)
 {
@@ -33,7 +33,7 @@ put(BitQueue *queue, uint64_t bits, unsigned count, uint8_t *to)
     return to + (all >> 3);
 }
 
-/* Returns the bits of an item above how many they are. */
+/* Returns the code of an item with the bits of its value: see Codes. */
 INLINE uint32_t
 code_of(const Items *items, ptrdiff_t i, const Codes *codes)
 {
@@ -68,11 +68,12 @@ put_items_plain(const Items *items, const Codes *codes, BitQueue *queue, uint8_t
     return put_items_by(items, codes, queue, to);
 }
 
-enum { ITEMS_AT_ONCE = 256, MOST_JOINED = ITEMS_AT_ONCE / 2 + 8 }; /* bits of several items, and some that do not count */
+/* Joined bits of several items; some elements are not used. */
+enum { ITEMS_AT_ONCE = 256, MOST_JOINED = ITEMS_AT_ONCE / 2 + 8 };
 
 #if HAS_AVX2
-/* Eight coefficients at a time. The bits of a mask say where they are: each becomes a byte of ones, by which as many of the bytes
-   0 to 7 are extracted. */
+/* Eight coefficients at a time. Each bit of their mask is expanded to a byte, and these bytes extract the positions of
+   the coefficients from the bytes 0 to 7. */
 AVX2 void
 list_items_avx2(const CodedBlock *blocks, const uint64_t *masks, ptrdiff_t mcus, Items *items)
 {
@@ -101,7 +102,7 @@ list_items_avx2(const CodedBlock *blocks, const uint64_t *masks, ptrdiff_t mcus,
     items->count = values - items->values;
 }
 
-/* Writes what kind each of 32 items is: see Codes. */
+/* Writes the kinds of 32 items: see Codes. */
 AVX2_INLINE void
 kinds_of_avx2(const uint8_t *places, uint8_t *kinds)
 {
@@ -117,14 +118,15 @@ kinds_of_avx2(const uint8_t *places, uint8_t *kinds)
 
 enum { EIGHT = 8 };
 
-/* Joins the bits of eight items: those of four where they are 56 or less, and else of two. Returns how many were made. */
+/* Joins the bits of eight items: of four at a time if they have at most 56 bits, otherwise of two. Returns how many
+   results there are. */
 AVX2_INLINE int
 join_eight(const int16_t *values, const uint8_t *kinds, const Codes *codes, uint64_t *joined, uint64_t *counts)
 {
     const __m256i lower = _mm256_set1_epi64x(UINT32_MAX), zero = _mm256_setzero_si256();
     __m256i value = _mm256_cvtepi16_epi32(_mm_loadu_si128((const __m128i *)(const void *)values));
     __m256i kind = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)kinds));
-    /* The exponent of a number says how many bits it has. */
+    /* The exponent of a float is the number of bits of its integer, plus a constant. */
     __m256i size = _mm256_castps_si256(_mm256_cvtepi32_ps(_mm256_abs_epi32(value)));
     size = _mm256_max_epi32(_mm256_sub_epi32(_mm256_srli_epi32(size, 23), _mm256_set1_epi32(126)), zero);
     __m256i place = _mm256_or_si256(_mm256_slli_epi32(kind, 5), _mm256_srli_epi32(value, 31));
@@ -196,7 +198,7 @@ list_items_avx512(const CodedBlock *blocks, const uint64_t *masks, ptrdiff_t mcu
     items->count = values - items->values;
 }
 
-/* Writes what kind each of 64 items is: see Codes. */
+/* Writes the kinds of 64 items: see Codes. */
 AVX512_INLINE void
 kinds_of(const uint8_t *places, uint8_t *kinds)
 {
@@ -210,14 +212,16 @@ kinds_of(const uint8_t *places, uint8_t *kinds)
 
 enum { JOINED = 16 };
 
-/* Joins the bits of 16 items, or of fewer: those of four where they are 56 or less, and else of two. Returns how many were made. */
+/* Joins the bits of up to 16 items: of four at a time if they have at most 56 bits, otherwise of two. Returns how many
+   results there are. */
 AVX512_INLINE int
 join_items(const int16_t *values, const uint8_t *kinds, __mmask16 some, const Codes *codes, uint64_t *joined, uint64_t *counts)
 {
     const __mmask16 even = 0x5555;
     __m512i value = _mm512_cvtepi16_epi32(_mm256_maskz_loadu_epi16(some, values));
     __m512i kind = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(some, kinds));
-    /* Codes has SIZES sizes of each kind, and two codes of each. The size is 32 less the zeros above the value. */
+    /* Codes has SIZES sizes of each kind, and two codes of each. The size is 32 minus the number of zeros above the
+       value. */
     __m512i place = _mm512_or_si512(_mm512_slli_epi32(kind, 5), _mm512_srli_epi32(value, 31));
     __m512i zeros = _mm512_lzcnt_epi32(_mm512_abs_epi32(value));
     place = _mm512_sub_epi32(_mm512_add_epi32(place, _mm512_set1_epi32(2 * 32)), _mm512_add_epi32(zeros, zeros));

@@ -17,12 +17,12 @@ bounded(int32_t value, int32_t least, int32_t most)
     return value > most ? most : value;
 }
 
-/* One pass over eight columns. Some sums are of 16 bits, and begin again at the other end where they do not fit: so does
-   libjpeg-turbo's code for vectors, and damaged images have such coefficients. */
+/* One pass over eight columns. Some sums have 16 bits and wrap around, as in libjpeg-turbo's code for vectors: the
+   coefficients of damaged images may be that large. */
 INLINE void
 pass_plain(const int16_t *in, int32_t *out)
 {
-    for (int i = 0; i < 8; i++) { /* compilers do some at once, on any processor with vectors */
+    for (int i = 0; i < 8; i++) { /* compilers vectorise this loop, for any processor with vectors */
         int32_t c1 = in[8 + i], c2 = in[16 + i], c3 = in[24 + i], c5 = in[40 + i], c6 = in[48 + i], c7 = in[56 + i];
         int32_t even0 = (int16_t)(in[i] + in[32 + i]) * (1 << 13), even1 = (int16_t)(in[i] - in[32 + i]) * (1 << 13);
         int32_t even2 = c2 * (F_0_541 + F_0_765) + c6 * F_0_541, even3 = c2 * F_0_541 + c6 * (F_0_541 - F_1_847);
@@ -83,12 +83,12 @@ transform_plain(const Coded *blocks, int count)
         transform_block(blocks++);
 }
 
-/* To be inlined where it is known whether there is another row. */
+/* Inlined, so that it is a constant whether there is another row. */
 INLINE void
 widen_row(const uint8_t *restrict row, const uint8_t *restrict other, uint8_t *restrict to, ptrdiff_t count)
 {
     const int first = other ? 8 : 1, second = other ? 7 : 2, shift = other ? 4 : 2;
-    for (ptrdiff_t i = 0; i < count; i++) { /* compilers do some at once */
+    for (ptrdiff_t i = 0; i < count; i++) { /* compilers vectorise this loop */
         int before = other ? 3 * row[i - 1] + other[i - 1] : row[i - 1];
         int sum = other ? 3 * row[i] + other[i] : row[i];
         int after = other ? 3 * row[i + 1] + other[i + 1] : row[i + 1];
@@ -178,7 +178,7 @@ transform_block_avx2(const Coded *coded)
     for (int i = 0; i < 8; i++)
         in[i] = _mm_mullo_epi16(_mm_loadu_si128((const __m128i *)(const void *)(block + 8 * i)),
                                 _mm_loadu_si128((const __m128i *)(const void *)(quantum + 8 * i)));
-    /* Four times a coefficient of the first row is to fit 16 bits; of damaged images, it may not. */
+    /* Four times a coefficient of the first row must fit into 16 bits; in damaged images, it may not. */
     if (UNLIKELY(!_mm_testz_si128(_mm_add_epi16(in[0], _mm_set1_epi16(1 << 13)), _mm_set1_epi16((short)0xC000)))) {
         transform_block(coded);
         return;
@@ -227,7 +227,7 @@ transform_avx2(const Coded *blocks, int count)
         transform_block_avx2(blocks++);
 }
 
-/* Returns what a row of samples and the row beside it add up to. */
+/* Returns three times a row of samples plus the other row, or the row itself if there is no other. */
 AVX2_INLINE __m256i
 sums_of(const uint8_t *row, const uint8_t *other)
 {
@@ -235,8 +235,8 @@ sums_of(const uint8_t *row, const uint8_t *other)
     return other ? _mm256_add_epi16(_mm256_add_epi16(near, _mm256_slli_epi16(near, 1)), load_bytes(other)) : near;
 }
 
-/* Adds up anew for each of a sample's neighbours: what was just stored in another place would be loaded more slowly. To be
-   inlined where it is known whether there is another row. */
+/* Computes the sums again for the neighbours of each sample: it would be slower to load sums that were just stored.
+   Inlined, so that it is a constant whether there is another row. */
 AVX2_INLINE void
 widen_by(const uint8_t *row, const uint8_t *other, uint8_t *to, ptrdiff_t count)
 {
@@ -263,8 +263,8 @@ widen_avx2(const uint8_t *row, const uint8_t *other, uint8_t *to, ptrdiff_t coun
         widen_by(row, NULL, to, count);
 }
 
-/* In 16 bits: what is left of the factors beside whole numbers, times 2^15. That (a * b + 2^14) >> 15 with these is what
-   convert_plain computes was tried for each of the 256 values. */
+/* Uses 16 bits: the factors without their whole numbers, times 2^15. With these, (a * b + 2^14) >> 15 gives the results
+   of convert_plain, which was compared for each of the 256 values. */
 AVX2 void
 convert_avx2(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8_t *to, ptrdiff_t count)
 {
@@ -294,10 +294,10 @@ convert_avx2(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8
 #if HAS_AVX512
 /* Four blocks at a time, one in each quarter of a register.
 
-   What the passes add up overflows nothing where coefficients are those of an image. They are where the squares of a column's
-   add up to less than ENOUGH: by Cauchy and Schwarz' inequality, as the squares of the factors of a sum add up to 128, no sum
-   of the first pass is then more than 2^14, nor two of them more than 16 bits hold. The block of an image has less than 2^20
-   in all, beside what quantisation adds. */
+   The sums of the passes do not overflow if the squares of the coefficients in each column add up to less than ENOUGH:
+   the squares of the factors of a sum add up to 128, so by the Cauchy-Schwarz inequality, no sum of the first pass
+   exceeds 2^14, and the sum of two fits into 16 bits. In an undamaged image, the squares of all coefficients of a block
+   add up to less than 2^20, apart from quantisation errors. */
 
 enum { ENOUGH = (1 << 21) - (1 << 12), ONE = 1 << 13 };
 
@@ -305,8 +305,8 @@ enum { ENOUGH = (1 << 21) - (1 << 12), ONE = 1 << 13 };
 #define PLUS(sum, pair, first, second) _mm512_dpwssd_epi32(sum, pair, CONSTANTS(first, second))
 #define ODD(c15, c37, of1, of3, of5, of7) PLUS(_mm512_madd_epi16(c15, CONSTANTS(of1, of5)), c37, of3, of7)
 
-/* One pass over four columns of each block: of pairs of coefficients, 0 and 4, 1 and 5, 2 and 6, 3 and 7. The sums are those of
-   pass_plain, where these do not begin again at the other end. */
+/* One pass over four columns of each block, from pairs of coefficients: 0 and 4, 1 and 5, 2 and 6, 3 and 7. The sums
+   equal those of pass_plain, unless these wrap around. */
 AVX512_INLINE void
 pass_avx512(const __m512i in[4], int32_t start, __m512i out[8])
 {
@@ -328,7 +328,7 @@ pass_avx512(const __m512i in[4], int32_t start, __m512i out[8])
     }
 }
 
-/* Exchanges the quarters of registers with the registers. */
+/* Transposes the quarters of four registers. */
 AVX512_INLINE void
 transpose_quarters(const __m512i in[4], __m512i out[4])
 {
@@ -338,7 +338,7 @@ transpose_quarters(const __m512i in[4], __m512i out[4])
     out[2] = _mm512_shuffle_i32x4(c, d, 0x88), out[3] = _mm512_shuffle_i32x4(c, d, 0xDD);
 }
 
-/* The same in each quarter, of 32 bits. */
+/* Transposes the 32-bit numbers in each quarter. */
 AVX512_INLINE void
 transpose_pairs(const __m512i in[4], __m512i out[4])
 {
@@ -374,7 +374,7 @@ samples_of_sums(const __m512i sums[8], __m512i rows[2])
     rows[1] = _mm512_permutex2var_epi32(low, _mm512_add_epi32(first, _mm512_set1_epi32(2)), high);
 }
 
-/* Stores four rows of two blocks: as one, where they lie beside each other. */
+/* Stores four rows of two blocks; if the blocks are adjacent, with one store for both. */
 AVX512_INLINE void
 store_rows(const Coded *first, const Coded *second, int row, __m128i row0, __m128i row1, __m128i row2, __m128i row3)
 {
@@ -408,7 +408,7 @@ load_four(const Coded *const blocks[4], __m512i in[2][4])
     transpose_quarters(pairs[1], in[1]);
 }
 
-/* Transforms up to four blocks; where they are fewer, the last one several times. */
+/* Transforms up to four blocks. If there are fewer, the last one is repeated. */
 AVX512_INLINE void
 transform_four(const Coded *first, int count)
 {
@@ -427,7 +427,7 @@ transform_four(const Coded *first, int count)
     }
     pass_avx512(in[0], 1 << 10, sums[0]);
     pass_avx512(in[1], 1 << 10, sums[1]);
-    for (int i = 0; i < 8; i++) { /* of columns beside each other that are four apart */
+    for (int i = 0; i < 8; i++) { /* columns that are four apart become adjacent */
         between[i] = _mm512_multishift_epi64_epi8(bits, sums[0][i]);
         between[i] = _mm512_mask_multishift_epi64_epi8(between[i], 0xCCCCCCCCCCCCCCCC, bits, sums[1][i]);
     }
@@ -452,8 +452,8 @@ transform_avx512(const Coded *blocks, int count)
         transform_block_avx2(blocks);
 }
 
-/* Makes 32 pixels as convert_avx2 does, of 16-bit numbers: luma, and chroma less 128. In each quarter of a register are four
-   pixels, and the four that come 16 after these. */
+/* Makes 32 pixels as convert_avx2 does, from 16-bit numbers: luma, and chroma minus 128. Each quarter of a register has
+   four pixels, and the four that follow 16 pixels later. */
 AVX512_INLINE void
 store_pixels(__m512i y, __m512i cb, __m512i cr, uint8_t *to)
 {
@@ -471,7 +471,7 @@ store_pixels(__m512i y, __m512i cb, __m512i cr, uint8_t *to)
     _mm512_storeu_si512(to + 64, _mm512_unpackhi_epi16(red_green, blue_none));
 }
 
-/* Returns which pixel of 32 each 16-bit number is. */
+/* Returns the pixel, of 32, that each 16-bit number belongs to. */
 AVX512_INLINE __m512i
 order_of_pixels(void)
 {
@@ -479,7 +479,7 @@ order_of_pixels(void)
                             16, 3, 2, 1, 0);
 }
 
-/* Takes bytes of 32 in an order, as 16-bit numbers. */
+/* Loads 32 bytes in the given order, as 16-bit numbers. */
 AVX512_INLINE __m512i
 take_bytes(const uint8_t *from, __m512i order)
 {
@@ -499,11 +499,12 @@ convert_avx512(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uin
 }
 
 typedef struct { /* how chroma is widened */
-    __m512i places, first, second, round; /* of a sample and its neighbour; their factors in its own row and the other */
+    /* Positions of a sample and its neighbour; their factors in their own row and in the other. */
+    __m512i places, first, second, round;
 } Widening;
 
-/* Makes the chroma of 32 pixels, as 16-bit numbers less 128, of 16 samples and those beside them. To be inlined where it is
-   known whether there is another row. */
+/* Makes the chroma of 32 pixels, as 16-bit numbers minus 128, from 16 samples and their neighbours. Inlined, so that it
+   is a constant whether there is another row. */
 AVX512_INLINE __m512i
 widened(const Narrow *chroma, ptrdiff_t at, const Widening *by)
 {

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MANY = 1 << 21 }; /* bytes: what caches hold that no other processor uses; more is written past them */
+enum { MANY = 1 << 21 }; /* bytes that fit into the caches of one core; larger results bypass them */
 
 enum { LEVELS = 256 }; /* of a colour */
 
@@ -26,19 +26,19 @@ typedef struct { /* the coefficients of a block, and where its samples belong */
 } Coded;
 
 typedef struct { /* a row of chroma that is half as wide as the image */
-    const uint8_t *row, *other; /* it; where chroma is also half as high the neighbouring row, and else NULL */
+    const uint8_t *row, *other; /* the row; the neighbouring row if chroma is also half as high, otherwise NULL */
 } Narrow;
 
-enum { STRIP = 64, FRACTION = 7 }; /* numbers that are computed at once; bits after the binary point of those in rows */
+enum { STRIP = 64, FRACTION = 7 }; /* numbers that are computed at once; bits after the binary point of numbers in rows */
 
-typedef struct { /* rows of levels, less the middle one of 127.5; and their weights, which two rows have in common */
+typedef struct { /* rows of levels minus 127.5, and weights, each for two rows */
     const int16_t *const *rows;
-    const int16_t *weights; /* all of them make 1/2 */
-    ptrdiff_t pairs;        /* an even number of them */
+    const int16_t *weights; /* their sum is 1/2 */
+    ptrdiff_t pairs;        /* an even number */
     int precision;          /* bits after the binary point of the weights */
 } Weighed;
 
-/* Returns two weights that follow one another. */
+/* Returns two adjacent weights as one number. */
 static inline uint32_t
 two_weights(const int16_t *weights)
 {
@@ -46,62 +46,64 @@ two_weights(const int16_t *weights)
 }
 
 typedef struct {
-    const char *vectors; /* their name; none in plain C */
+    const char *vectors; /* the name of the instructions; empty for plain C */
     int has_avx2;        /* and BMI2, FMA and F16C */
     int has_avx512;
-    /* Transforms the coefficients of some blocks into 8 x 8 samples each, and leaves zeros in their place. */
+    /* Transforms the coefficients of some blocks to 8 x 8 samples each, and sets the coefficients to 0. */
     void (*transform)(const Coded *blocks, int count);
-    /* Makes `count` samples of chroma twice as wide. Where chroma is also half as high, `other` is the neighbouring row of
-       `row`, and else NULL. Reads a sample more at both ends of the rows. */
+    /* Makes `count` samples of chroma twice as wide. `other` is the neighbouring row if chroma is also half as high,
+       otherwise NULL. Depends on one more sample at both ends of the rows. This function and the next two may read and
+       write whole vectors: see PAD in decoding.c. */
     void (*widen)(const uint8_t *row, const uint8_t *other, uint8_t *to, ptrdiff_t count);
-    /* Makes four bytes a pixel, red, green, blue and one of any value, of luma and chroma. */
+    /* Converts luma and chroma to pixels of four bytes: red, green, blue and one of any value. */
     void (*convert)(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8_t *to, ptrdiff_t count);
-    /* The same of chroma, blue and red, that is half as wide, and is widened as by `widen`. `odd` tells whether the first pixel is
-       the second one of the first sample. NULL where two functions do that as fast. */
+    /* The same for chroma, blue and red, of half the width, which is widened as by `widen`. `odd` tells whether the
+       first pixel is the second one of the first sample. NULL if two separate functions are as fast. */
     void (*convert_narrow)(const uint8_t *luma, const Narrow chroma[2], int odd, uint8_t *to, ptrdiff_t count);
-    /* Makes pixels of four bytes of those of three. */
+    /* Converts three-byte pixels to four-byte pixels. */
     void (*expand)(const uint8_t *rgb, uint8_t *rgbx, ptrdiff_t count);
-    /* Copies pixels of three bytes, each from the place of its first byte. Reads a byte more of each. */
+    /* Copies three-byte pixels; `from` has the position of the first byte of each. Reads one more byte after each. */
     void (*pick)(const uint8_t *pixels, const int32_t *from, ptrdiff_t count, uint8_t *to);
-    /* Copies rows of `size` bytes, which begin `stride` bytes apart, to where they follow one another. What is written does not
-       pass through the processor's caches where vectors can write so: for what is not read again soon. */
+    /* Copies rows of `size` bytes, which begin `stride` bytes apart, to adjacent rows. Bypasses the processor's caches
+       if vectors can: for results that are not read again soon. */
     void (*copy_rows)(uint8_t *to, const uint8_t *from, ptrdiff_t stride, ptrdiff_t size, ptrdiff_t count);
-    /* Copies bytes up to the first 0xFF, and at most `most`; returns how many. No kernel copies more than the others: how far a
-       decoder reads ahead decides whether it finds damage there, and so whether it decodes an image at all. After them,
-       bytes of any value may be written, but none after the first `most`; what is read lies before `stop`. */
+    /* Copies the bytes before the first 0xFF, at most `most`; returns how many. All kernels copy the same number: how
+       far a decoder reads ahead determines whether it finds damage there, and so whether it decodes an image. May write
+       more bytes of any value, but none after the first `most`. Reads only bytes before `stop`. */
     size_t (*copy_run)(uint8_t *to, const uint8_t *from, size_t most, const uint8_t *stop);
-    /* Returns where the next 0xFF stands without a zero after it, or NULL. */
+    /* Returns the next 0xFF that is not followed by a zero, or NULL. The byte after it also lies before `stop`. */
     const uint8_t *(*find_marker)(const uint8_t *from, const uint8_t *stop);
-    /* Resizes a pair of rows across; see resizing.c. */
+    /* Resizes a pair of rows horizontally; see resizing.c. */
     void (*across)(const Resizing *, const uint8_t *upper, const uint8_t *lower, int16_t *to);
-    /* Makes a row of the window, of rows that went through the pass across. */
+    /* Computes a row of the window from rows that went through the horizontal pass. */
     void (*down)(const Resizing *, ptrdiff_t row);
-    /* Makes pixels of three bytes of those of four, mirrored where `flip` says so. */
+    /* Converts four-byte pixels to three-byte pixels, mirrored if `flip`. */
     void (*copy)(const uint8_t *rgbx, uint8_t *out, ptrdiff_t count, int flip);
-    /* Takes pixels of three bytes apart into levels of each colour. */
+    /* Splits three-byte pixels into planes. */
     void (*split)(const uint8_t *pixels, ptrdiff_t count, uint8_t *red, uint8_t *green, uint8_t *blue);
-    /* Makes pixels of three bytes of levels of each colour. */
+    /* Joins planes to three-byte pixels. */
     void (*join)(const uint8_t *red, const uint8_t *green, const uint8_t *blue, ptrdiff_t count, uint8_t *pixels);
-    /* Adds up `count` numbers of each row by their weights, and some more up to a whole strip. */
+    /* Computes the weighted sums of the rows: `count` numbers, and more up to the end of a strip. */
     void (*sum_rows)(const Weighed *weighed, int16_t *to, ptrdiff_t count);
-    /* The same, and makes levels of the sums. */
+    /* The same, and converts the sums to levels. */
     void (*sum_levels)(const Weighed *weighed, uint8_t *to, ptrdiff_t count);
-    /* Exchanges the levels of pixels of three bytes, each by the table of its colour. */
+    /* Replaces the levels of three-byte pixels, each by the table of its channel. */
     void (*exchange)(uint8_t *pixels, ptrdiff_t count, const uint8_t tables[3][LEVELS]);
-    /* Makes samples of two rows of pixels of three bytes, of whole strips. Up to 16 bytes after the pixels are read. */
+    /* Converts two rows of three-byte pixels to samples. `count` is a multiple of STRIP_PIXELS. Up to 16 bytes after the
+       pixels are read. */
     void (*sample_rows)(const uint8_t *upper, const uint8_t *lower, const SampleRows *to, ptrdiff_t count);
-    /* Makes quantised coefficients of `count` times four blocks of samples, and masks that say which of them are not 0, the lowest
-       bit the first one. */
+    /* Computes the quantised coefficients of `count` times four blocks of samples, and masks of those that are not 0;
+       the lowest bit is the first coefficient. */
     void (*code_blocks)(const FourBlocks *fours, ptrdiff_t count, CodedBlock *blocks, uint64_t *masks);
-    /* Makes items of the coefficients that masks say, of so many MCUs. After the items, 64 of any kind may be written. */
+    /* Lists the items of `mcus` MCUs: the coefficients in their masks. May write 64 more items of any value. */
     void (*list_items)(const CodedBlock *blocks, const uint64_t *masks, ptrdiff_t mcus, Items *items);
-    /* Writes the bits of items, and up to 8 bytes of any value after them. Returns where the whole bytes of them end. */
+    /* Writes the bits of items, and up to 8 bytes of any value after them. Returns the end of the whole bytes. */
     uint8_t *(*put_items)(const Items *items, const Codes *codes, BitQueue *queue, uint8_t *to);
     /* Finds the least and the largest level of each colour of one pixel or more. */
     void (*extremes)(const uint8_t *pixels, ptrdiff_t count, uint8_t least[3], uint8_t most[3]);
 } Kernels;
 
-/* Those of this processor, and whether its instruction that deposits bits is slow; after `kernels_init`. */
+/* The functions for this processor, and whether its instruction PDEP is slow; after `kernels_init`. */
 extern const Kernels *kernels;
 extern int deposit_is_slow;
 
@@ -167,7 +169,7 @@ void extremes_avx2(const uint8_t *pixels, ptrdiff_t count, uint8_t least[3], uin
 void exchange_avx512(uint8_t *pixels, ptrdiff_t count, const uint8_t tables[3][LEVELS]);
 #endif
 
-/* sample_kernels.c, block_kernels.c, item_kernels.c: of JPEGs that are written */
+/* sample_kernels.c, block_kernels.c, item_kernels.c: for the encoder */
 void sample_rows_plain(const uint8_t *upper, const uint8_t *lower, const SampleRows *to, ptrdiff_t count);
 void code_blocks_plain(const FourBlocks *fours, ptrdiff_t count, CodedBlock *blocks, uint64_t *masks);
 void list_items_plain(const CodedBlock *blocks, const uint64_t *masks, ptrdiff_t mcus, Items *items);

@@ -38,8 +38,9 @@ exchange_by(ExchangeBytes exchange, uint8_t *pixels, ptrdiff_t count, const uint
 }
 
 #if HAS_AVX2
-/* Exchanges bytes by a table in 16 parts. A shuffle takes the byte of a part that the lower bits of a level say, and zero where
-   the level is negative. So each part is there for its levels and for those above, and has what differs from the part before. */
+/* Replaces bytes by a table in 16 parts. A shuffle takes the byte of a part at the lower four bits of a level, and zero
+   if the level is negative. So each part also applies to the levels of the later parts in its half, and contains the
+   difference from the part before. */
 AVX2 static void
 exchange_bytes_avx2(uint8_t *levels, ptrdiff_t count, const uint8_t *table)
 {
@@ -59,7 +60,7 @@ exchange_bytes_avx2(uint8_t *levels, ptrdiff_t count, const uint8_t *table)
             made[i] = _mm256_setzero_si256();
         }
         for (int half = 0; half < 2; half++) {
-            __m256i rest[AT_ONCE]; /* of the other half, all are negative */
+            __m256i rest[AT_ONCE]; /* the levels of the other half are negative */
             for (int i = 0; i < AT_ONCE; i++)
                 rest[i] = half ? _mm256_xor_si256(left[i], _mm256_set1_epi8((char)0x80)) : left[i];
             for (int part = 0; part < HALF; part++)
@@ -126,7 +127,7 @@ extremes_avx2(const uint8_t *pixels, ptrdiff_t count, uint8_t least[3], uint8_t 
 #endif
 
 #if HAS_AVX512
-/* Exchanges 64 levels by a table, which lies in four vectors. */
+/* Replaces 64 levels by a table in four vectors. */
 AVX512_INLINE __m512i
 exchanged(__m512i levels, const __m512i table[4])
 {

@@ -30,7 +30,7 @@ typedef struct {
     int32x4_t even[4], odd[4];
 } Sums;
 
-/* Those of pass_plain, of four of eight columns: `c` are their coefficients. */
+/* The sums of pass_plain for four of eight columns; `c` has the coefficients. */
 INLINE Sums
 sums_of(const int16x8_t *c, int upper)
 {
@@ -53,7 +53,7 @@ sums_of(const int16x8_t *c, int upper)
     };
 }
 
-/* Makes rows of columns: eight of eight. */
+/* Transposes 8 x 8 numbers. */
 INLINE void
 transpose(int16x8_t *v)
 {
@@ -73,7 +73,7 @@ transpose(int16x8_t *v)
     }
 }
 
-/* The pass down, whose results stay times 2^2. */
+/* The vertical pass. The results remain multiplied by 2^2. */
 INLINE void
 pass_down(int16x8_t *c)
 {
@@ -90,7 +90,7 @@ pass_down(int16x8_t *c)
     }
 }
 
-/* The pass across, whose results are shifted right by 16 of 18 bits: each sum fits into 32. */
+/* The horizontal pass. The results are shifted right by 16 of 18 bits: each sum fits into 32 bits. */
 INLINE void
 pass_across(int16x8_t *c)
 {
@@ -137,7 +137,7 @@ transform_neon(const Coded *blocks, int count)
         int16x8_t c[8];
         for (int i = 0; i < 8; i++)
             c[i] = vmulq_s16(vld1q_s16(blocks->coefficients + 8 * i), vld1q_s16(blocks->quantum + 8 * i));
-        /* Four times a coefficient of the first row is to fit 16 bits; of damaged images, it may not. */
+        /* Four times a coefficient of the first row must fit into 16 bits; in damaged images, it may not. */
         if (UNLIKELY(vmaxvq_u16(vreinterpretq_u16_s16(vaddq_s16(c[0], vdupq_n_s16(1 << 13)))) >= 1 << 14)) {
             transform_plain(blocks, 1);
             continue;
@@ -158,7 +158,7 @@ nearer(uint16x8_t farther, uint16x8_t near)
     return vmlaq_n_u16(farther, near, 3);
 }
 
-/* Rounds sums of sixteen times a sample, in turn up and down where they lie halfway, and stores eight of each in turn. */
+/* Divides sums by 16, for the even and the odd pixels; halves are rounded up in the former and down in the latter. */
 INLINE uint8x8x2_t
 sixteenths(uint16x8_t before, uint16x8_t sums, uint16x8_t after)
 {
@@ -215,7 +215,7 @@ widen_neon(const uint8_t *row, const uint8_t *other, uint8_t *to, ptrdiff_t coun
 }
 
 typedef struct {
-    int16x8_t red, green, blue; /* what is added to luma */
+    int16x8_t red, green, blue; /* the numbers that are added to luma */
 } Colours;
 
 /* (2 * a * b + 2^15) >> 16, of factors times 2^15: see convert_avx2. */
@@ -260,7 +260,7 @@ convert_neon(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8
 
 enum { VECTOR = 16, TWO = 2 * VECTOR };
 
-/* Returns the place of the first byte that is not 0; VECTOR where there is none. */
+/* Returns the index of the first byte that is not 0; VECTOR if there is none. */
 INLINE size_t
 first_of(uint8x16_t found)
 {
@@ -328,7 +328,7 @@ expand_neon(const uint8_t *rgb, uint8_t *rgbx, ptrdiff_t count)
 
 /* Resizing. */
 
-/* Weighs and adds four colours of two pixels. */
+/* Multiplies four channels of two pixels by their weights, and adds them. */
 INLINE int32x4_t
 add_weighed(int32x4_t sums, uint16x8_t pixels, int16x4_t weights)
 {
@@ -336,7 +336,7 @@ add_weighed(int32x4_t sums, uint16x8_t pixels, int16x4_t weights)
     return vmlal_high_lane_s16(vmlal_lane_s16(sums, vget_low_s16(two), weights, 0), two, weights, 1);
 }
 
-/* Returns the values of a column: of each colour that of the upper row, and beside it that of the lower row. */
+/* Returns the values of a column: for each channel, that of the upper row, then that of the lower row. */
 INLINE int16x8_t
 across_column(const uint8_t *upper, const uint8_t *lower, const int16_t *weights, ptrdiff_t tap_pairs, int32x4_t shift)
 {
@@ -361,7 +361,7 @@ across_column(const uint8_t *upper, const uint8_t *lower, const int16_t *weights
     return vminq_s16(vmaxq_s16(both, vdupq_n_s16(0)), vdupq_n_s16(255));
 }
 
-/* To be inlined where the number of pairs of pixels is known. */
+/* Inlined, so that the number of pairs of pixels is a constant. */
 INLINE void
 across_columns(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower, int16_t *to, ptrdiff_t tap_pairs)
 {
@@ -387,7 +387,7 @@ across_neon(const Resizing *resizing, const uint8_t *upper, const uint8_t *lower
     }
 }
 
-/* To be inlined where the number of pairs of rows is known. */
+/* Inlined, so that the number of pairs of rows is a constant. */
 INLINE void
 down_blocks(const Resizing *resizing, ptrdiff_t row, ptrdiff_t pairs)
 {
@@ -396,7 +396,7 @@ down_blocks(const Resizing *resizing, ptrdiff_t row, ptrdiff_t pairs)
     uint8_t *out = resizing->out + row * resizing->width;
     ptrdiff_t first = resizing->rows[row].first, width = resizing->width, last = width > BLOCK ? width - BLOCK : 0;
     for (ptrdiff_t at = 0; at < width; at += BLOCK) {
-        ptrdiff_t begin = at < last ? at : last; /* the last block ends where the row does, and may do some again */
+        ptrdiff_t begin = at < last ? at : last; /* the last block ends with the row, and may overlap the one before */
         int32x4_t sums[BLOCK / 4];
         uint8_t bytes[BLOCK];
         uint8_t *to = width >= BLOCK ? out + begin : bytes;

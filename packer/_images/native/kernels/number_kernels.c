@@ -16,7 +16,7 @@ number_of(const Numbers *numbers, const Constants *constants, int multiplies, ui
 }
 
 #if HAS_AVX512
-/* Returns the numbers of some levels, of which the first is of a place in the period. */
+/* Converts 16 levels; `place` is the position of the first one in the period. */
 AVX512_INLINE __m512
 numbers_avx512(const Numbers *numbers, const Constants *constants, const uint8_t *levels, ptrdiff_t place)
 {
@@ -29,7 +29,7 @@ numbers_avx512(const Numbers *numbers, const Constants *constants, const uint8_t
     return numbers->multiplies ? multiplied : _mm512_div_ps(number, std);
 }
 
-/* Writes the first of some levels as numbers, in whole periods, past the caches or not; returns how many. */
+/* Converts levels to numbers in whole periods, and bypasses the caches if `past`; returns how many. */
 AVX512_INLINE ptrdiff_t
 normalise_avx512(const Numbers *numbers, const Constants *constants, const uint8_t *levels, const Other *other,
                  ptrdiff_t count, float *to, int past)
@@ -64,7 +64,7 @@ stream_avx512(const Numbers *numbers, const Constants *constants, const uint8_t 
               float *to)
 {
     const ptrdiff_t done = normalise_avx512(numbers, constants, levels, other, count, to, 1);
-    _mm_sfence(); /* others see what was written no later than what this thread does next */
+    _mm_sfence(); /* other threads see these writes before the next ones of this thread */
     return done;
 }
 #endif
@@ -179,13 +179,13 @@ compare_body(const Numbers *numbers, int *differ)
 
 VECTORISED(compare, compare_body, (const Numbers *numbers, int *differ), (numbers, differ))
 
-/* Tells whether each level becomes what a division makes of it by a product, and by what that leaves: in a third of the time. It
-   does unless the numbers are odd ones. */
+/* Tells whether a multiplication and one correction give the same number as a division for each level; they take a third
+   of the time. They do, except for unusual constants. */
 int
 can_be_multiplied(const Numbers *numbers)
 {
     int differ = 1;
-    if (kernels->has_avx2) /* others may take longer for a fused product and sum */
+    if (kernels->has_avx2) /* on other processors, fmaf may take longer */
         compare(numbers, &differ);
     return !differ;
 }
@@ -195,7 +195,7 @@ static const uint32_t INFINITE = 0x7F800000, NO_NUMBER = 0x7FC00000; /* as float
 INLINE void
 shorten_body(const float *restrict from, ptrdiff_t count, uint16_t *restrict to)
 {
-    for (ptrdiff_t i = 0; i < count; i++) { /* to the nearest, of two the even one */
+    for (ptrdiff_t i = 0; i < count; i++) { /* to the nearest, halves to the even one */
         uint32_t bits;
         memcpy(&bits, &from[i], sizeof bits);
         const uint32_t nearest = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
@@ -212,8 +212,8 @@ shorten(const float *from, ptrdiff_t count, uint16_t *to)
     shorten_vectors(from, count, to);
 }
 
-/* Halves have 5 bits of exponent and 10 of fraction. What is too small for these is added to a number whose last bit is the
-   halves' smallest step, so that the addition rounds. */
+/* A float16 has 5 bits of exponent and 10 of fraction. A number that is too small for a normal one is added to a float
+   whose last bit is the smallest step of float16, so that the addition rounds it. */
 static void
 halve_plain(const float *from, ptrdiff_t count, uint16_t *to)
 {
@@ -229,7 +229,7 @@ halve_plain(const float *from, ptrdiff_t count, uint16_t *to)
         small += step;
         memcpy(&small_bits, &small, sizeof small_bits);
         const uint32_t usual = (size - ((127 - 15) << 23) + 0xFFF + (size >> 13 & 1)) >> 13;
-        const uint32_t large = size > INFINITE ? 0x7E00 : 0x7C00; /* no number, or infinite */
+        const uint32_t large = size > INFINITE ? 0x7E00 : 0x7C00; /* NaN, or infinity */
         const uint32_t half = size >= infinite ? large : size < least_normal ? small_bits - step_bits : usual;
         to[i] = (uint16_t)(sign | half);
     }

@@ -20,10 +20,10 @@ join_plain(const uint8_t *red, const uint8_t *green, const uint8_t *blue, ptrdif
 }
 
 #if HAS_AVX2
-enum { HALF = 16, INVERSE = 11 }; /* bytes of half a vector, which is a vector here; 3 * 11 is 1 modulo 16 */
+enum { HALF = 16, INVERSE = 11 }; /* bytes of half a vector, which AVX2 shuffles by itself; 3 * 11 is 1 modulo 16 */
 
-typedef struct { /* places in each half of a vector */
-    __m256i third[3]; /* all ones in those with the remainder 0, 1 and 2 */
+typedef struct { /* positions in each half of a vector */
+    __m256i third[3]; /* all ones at those with the remainder 0, 1 and 2 when divided by 3 */
     __m256i order[3]; /* of the levels of each colour */
 } Arranged;
 
@@ -33,7 +33,7 @@ both(const uint8_t half[HALF])
     return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)half));
 }
 
-/* Arranges for pixels that are split, by 3, or joined, by INVERSE. */
+/* Returns the positions for splitting pixels, if `step` is 3, or joining them, if it is INVERSE. */
 AVX2_INLINE Arranged
 arranged(int step)
 {
@@ -56,7 +56,7 @@ load_halves(const uint8_t *lower, const uint8_t *upper)
     return _mm256_inserti128_si256(_mm256_castsi128_si256(first), _mm_loadu_si128((const __m128i *)(const void *)upper), 1);
 }
 
-/* Returns, of three vectors, what `third` says of the first two, and else the last one. */
+/* Returns the bytes of from[0] and from[1] that `first` and `second` mark, and the other bytes of from[2]. */
 AVX2_INLINE __m256i
 mixed(const __m256i from[3], __m256i first, __m256i second)
 {
@@ -110,17 +110,19 @@ join_avx2(const uint8_t *red, const uint8_t *green, const uint8_t *blue, ptrdiff
 #if HAS_AVX512
 enum { WHOLE = 64, WHOLE_INVERSE = 43 }; /* bytes of a vector; 3 * 43 is 1 modulo 64 */
 
-/* The places in a vector with the remainder 0, 1 and 2. */
+/* The positions in a vector with the remainder 0, 1 and 2 when divided by 3. */
 static const uint64_t THIRDS[3] = {0x9249249249249249, 0x2492492492492492, 0x4924924924924924};
 
-/* Sets the order of the levels of each colour, for pixels that are split, by 3, or joined, by WHOLE_INVERSE. */
+/* Sets the order of the levels of each colour, for splitting pixels, if `step` is 3, or joining them, if it is
+   WHOLE_INVERSE. */
 AVX512_INLINE void
 set_orders(__m512i orders[3], int step)
 {
     for (int colour = 0; colour < 3; colour++) {
         uint8_t order[WHOLE];
         for (int i = 0; i < WHOLE; i++)
-            order[i] = (uint8_t)(step == 3 ? 3 * i + colour : step * (i + WHOLE - colour)); /* modulo 64 when it is used */
+            /* The instruction uses it modulo 64. */
+            order[i] = (uint8_t)(step == 3 ? 3 * i + colour : step * (i + WHOLE - colour));
         orders[colour] = _mm512_loadu_si512(order);
     }
 }

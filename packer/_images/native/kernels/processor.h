@@ -13,7 +13,7 @@ typedef struct {
     unsigned slow_deposit;                   /* Zen 1 and 2 have a PDEP that takes hundreds of steps */
 } Processor;
 
-/* Returns which registers the system keeps for a program, by the bits of XCR0. */
+/* Returns which registers the system saves for programs, as the bits of XCR0. */
 static inline unsigned
 kept_registers(void)
 {
@@ -22,7 +22,7 @@ kept_registers(void)
     return low;
 }
 
-/* Identifies a family of processors by the leaves 0 (vendor) and 1. */
+/* Tells whether a processor has a slow PDEP, by its vendor (leaf 0) and family (leaf 1). */
 static inline unsigned
 has_slow_deposit_of(unsigned maker, unsigned signature)
 {

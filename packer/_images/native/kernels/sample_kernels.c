@@ -8,7 +8,7 @@
 #include "compilers.h"
 #include "kernels/kernels.h"
 
-enum { /* times 2^16; those of green in luma are added up */
+enum { /* times 2^16; the two of green in luma are added */
     Y_RED = 19595, Y_GREEN = 22086, Y_BLUE = 7471, Y_GREEN_BESIDE_BLUE = 16384, Y_ROUND = 1 << 15,
     BLUE_RED = 11059, BLUE_GREEN = 21709, RED_GREEN = 27439, RED_BLUE = 5329, HALF = -32768,
     C_ROUND = -((128 << 16) + 32767 + 1),
@@ -39,7 +39,8 @@ sample_rows_plain(const uint8_t *restrict upper, const uint8_t *restrict lower, 
     for (ptrdiff_t i = 0; i < count; i += 2, upper += 6, lower += 6) {
         above[i] = luma_of(upper), above[i + 1] = luma_of(upper + 3);
         below[i] = luma_of(lower), below[i + 1] = luma_of(lower + 3);
-        const int round = (int)(i / 2 % 2) - 3; /* four times the 1 that each is less, and a quarter or a half */
+        /* -4, because each of the four is less by 1, and 1 or 2, which is a quarter or a half. */
+        const int round = (int)(i / 2 % 2) - 3;
         const int blues = blue_of(upper) + blue_of(upper + 3) + blue_of(lower) + blue_of(lower + 3);
         const int reds = red_of(upper) + red_of(upper + 3) + red_of(lower) + red_of(lower + 3);
         blue[i / 2] = (uint8_t)((round - blues) >> 2);
@@ -54,7 +55,7 @@ typedef struct { /* of some pixels: red and green, and blue and green, as pairs 
     __m256i red_green, blue_green;
 } Colours;
 
-/* Takes four pixels, and four others. */
+/* Loads four pixels, and four others. */
 AVX2_INLINE Colours
 take_pixels(const uint8_t *four, const uint8_t *others)
 {
@@ -67,7 +68,7 @@ take_pixels(const uint8_t *four, const uint8_t *others)
     return (Colours){_mm256_shuffle_epi8(bytes, red_green), _mm256_shuffle_epi8(bytes, blue_green)};
 }
 
-/* Returns the sums of the products with four factors, and with what rounds them. */
+/* Returns the weighted sums of the channels plus `round`. */
 AVX2_INLINE __m256i
 weigh_colours(const Colours *colours, int red, int green, int blue, int green_beside_blue, int round)
 {
@@ -90,7 +91,7 @@ chroma_of_two(const Colours *above, const Colours *below, int red, int green, in
                             _mm256_srai_epi32(weigh_colours(below, red, green, blue, 0, C_ROUND), 16));
 }
 
-/* Returns the means of four, eight of them, of sums that lie as `pack` wants them. */
+/* Returns eight means of four samples, from sums in the order that `packs` needs. */
 AVX2_INLINE __m256i
 means_of(__m256i first, __m256i second)
 {
@@ -98,7 +99,7 @@ means_of(__m256i first, __m256i second)
     return _mm256_srai_epi32(_mm256_add_epi32(sums, _mm256_set1_epi64x((int64_t)(((uint64_t)-2 << 32) | (uint32_t)-3))), 2);
 }
 
-/* Half a strip at a time. What lies in the two halves of a vector is chosen so that packing brings all into its order. */
+/* Half a strip at a time. The two halves of a vector have pixels that packing puts in order. */
 AVX2 void
 sample_rows_avx2(const uint8_t *upper, const uint8_t *lower, const SampleRows *to, ptrdiff_t count)
 {
@@ -133,7 +134,7 @@ typedef struct {
     __m512i red_green, blue_green;
 } MoreColours;
 
-/* Takes 16 pixels, and 16 bytes after them. */
+/* Loads 16 pixels, and the 16 bytes after them. */
 AVX512_INLINE MoreColours
 take_more_pixels(const uint8_t *pixels, __m512i red_green, __m512i blue_green)
 {

@@ -3,7 +3,7 @@
 #include "kernels/kernels.h"
 #include "compilers.h"
 
-/* Adds up a strip of rows. */
+/* Computes the weighted sums of a strip. */
 INLINE void
 sum_strip(const Weighed *weighed, ptrdiff_t from, int32_t sums[STRIP])
 {
@@ -48,7 +48,7 @@ pair_avx2(const int16_t *const *rows, ptrdiff_t from)
     return _mm256_add_epi16(one, _mm256_loadu_si256((const __m256i *)(const void *)(rows[1] + from)));
 }
 
-/* Adds up half a strip: in each vector of two, four sums of the lower half and four of the upper half of 16. */
+/* Computes the sums of half a strip. Of 16 sums, a vector has four of the lower and four of the upper half. */
 AVX2_INLINE void
 sum_avx2(const Weighed *weighed, ptrdiff_t from, __m256i sums[4])
 {

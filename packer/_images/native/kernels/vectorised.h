@@ -7,8 +7,8 @@
 #include "kernels/kernels.h"
 #include "kernels/vectors.h"
 
-/* Declares `name`, which does what the INLINE function `body` does, with vectors where there are any. A fused product and
-   sum, fmaf, is one instruction there. */
+/* Defines `name`, which does the same as the INLINE function `body`, with vectors if the processor has them. fmaf is
+   then one instruction. */
 #if HAS_AVX512
 #define VECTORISED(name, body, parameters, arguments) \
     AVX512 static void name##_avx512 parameters { body arguments; } \

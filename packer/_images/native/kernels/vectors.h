@@ -16,7 +16,7 @@
 #define HAS_AVX2 0
 #endif
 
-/* Each 64-bit ARM processor knows NEON. */
+/* Each 64-bit ARM processor has NEON. */
 #if defined(__aarch64__) && defined(__AARCH64EL__) && (defined(__GNUC__) || defined(__clang__)) && !defined(PACKER_PLAIN)
 #define HAS_NEON 1
 #else
@@ -28,7 +28,7 @@
 #if HAS_AVX2
 #define HAS_CRC32 1
 #if defined(__apple_build_version__) ? __clang_major__ >= 15 : defined(__clang__) ? __clang_major__ >= 14 : __GNUC__ >= 11
-#define CRC32 __attribute__((target("sse4.2,crc32"))) /* which is a part of SSE 4.2, and with some flags is not */
+#define CRC32 __attribute__((target("sse4.2,crc32"))) /* with some flags, SSE 4.2 does not include it */
 #else
 #define CRC32 __attribute__((target("sse4.2")))
 #endif
@@ -43,7 +43,7 @@
 #define HAS_CRC32 0
 #endif
 
-/* The part of AVX-512 that Ice Lake and Zen 4 know. They are not slowed down by it, as processors before them were. */
+/* The part of AVX-512 that Ice Lake and Zen 4 have. It does not slow them down, as it did earlier processors. */
 #if defined(__apple_build_version__)
 #define KNOWS_AVX512 (__clang_major__ >= 11)
 #elif defined(__clang__)
@@ -105,7 +105,7 @@ has_crc32(void)
 {
 #if HAS_AVX2
     return ask_processor().crc32 != 0;
-#elif HAS_CRC32 && defined(__ARM_FEATURE_CRC32) /* it is compiled for processors that have them, as for Apple's */
+#elif HAS_CRC32 && defined(__ARM_FEATURE_CRC32) /* compiled for processors that have them, such as Apple's */
     return 1;
 #elif HAS_CRC32 && defined(__linux__)
     return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0;
