@@ -7,10 +7,10 @@
 #include <Python.h>
 #include <stdint.h>
 
-/* Reads `count` integers, addresses among them; 0 where they are none, or not so many, with an exception. */
+/* Reads exactly `count` integers, some of which may be addresses. Returns 0 with an exception set if that fails. */
 int read_integers(PyObject *const *arguments, Py_ssize_t given, int64_t *numbers, Py_ssize_t count);
 
-/* Reads bytes and `count` integers after them; 0 where the arguments are others, with an exception. */
+/* Reads a bytes object and exactly `count` integers after it. Returns 0 with an exception set if that fails. */
 int read_arguments(PyObject *const *arguments, Py_ssize_t given, const uint8_t **data, Py_ssize_t *size,
                    int64_t *numbers, Py_ssize_t count);
 

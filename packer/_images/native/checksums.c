@@ -12,7 +12,7 @@
 typedef enum { ZLIB, CASTAGNOLI, POLYNOMIALS } Polynomial;
 
 static const uint32_t polynomials[POLYNOMIALS] = {0xEDB88320u, 0x82F63B78u};
-static uint32_t tables[POLYNOMIALS][8][256]; /* what a byte becomes, and what it becomes when so many bytes of zeros follow */
+static uint32_t tables[POLYNOMIALS][8][256]; /* [n][byte]: the state after a byte and n zero bytes */
 
 static void
 fill_tables(Polynomial polynomial)
@@ -29,7 +29,7 @@ fill_tables(Polynomial polynomial)
             table[n][byte] = table[n - 1][byte] >> 8 ^ table[0][table[n - 1][byte] & 0xFF];
 }
 
-/* Takes eight bytes at a time. */
+/* Processes eight bytes at a time. */
 INLINE uint32_t
 crc_by_tables(Polynomial polynomial, uint32_t crc, const uint8_t *data, size_t size)
 {
@@ -59,9 +59,9 @@ castagnoli_by_tables(uint32_t crc, const uint8_t *data, size_t size)
 }
 
 #if HAS_AVX2
-static uint64_t folding[4]; /* by these a block goes on over four blocks, the low half and the high one, and over one block */
+static uint64_t folding[4]; /* factors that move the low and the high half of a block over four blocks, then over one block */
 
-/* Returns x^exponent modulo the polynomial, as an instruction that multiplies without carries needs it. */
+/* Returns x^exponent modulo the polynomial, in the form that the instruction for carry-less multiplication needs. */
 static uint64_t
 power_of_x(int exponent)
 {
@@ -84,8 +84,8 @@ load_block(const uint8_t *at)
     return _mm_loadu_si128((const __m128i *)(const void *)at);
 }
 
-/* Multiplies blocks of 16 bytes by powers of x and adds them to those that follow, until one is left that has the same
-   checksum. */
+/* Multiplies blocks of 16 bytes by powers of x and adds them to later blocks, until one block with the same checksum is
+   left. */
 CARRYLESS static uint32_t
 zlib_by_folding(uint32_t crc, const uint8_t *data, size_t size)
 {
@@ -132,7 +132,7 @@ fill_powers(Polynomial polynomial)
         power[n] = multiply(polynomial, power[n - 1], power[n - 1]);
 }
 
-/* Returns what becomes of a state when so many bytes of zeros follow. */
+/* Returns the state after `size` zero bytes. */
 static uint32_t
 shift(Polynomial polynomial, uint32_t state, size_t size)
 {
@@ -150,7 +150,7 @@ take_word(Polynomial polynomial, uint64_t state, const uint8_t *data)
 #if HAS_NEON
     return polynomial == ZLIB ? __crc32d((uint32_t)state, word) : __crc32cd((uint32_t)state, word);
 #else
-    (void)polynomial; /* x86-64 has instructions for the other one alone */
+    (void)polynomial; /* x86-64 has this instruction for CRC-32C only */
     return _mm_crc32_u64(state, word);
 #endif
 }
@@ -166,14 +166,14 @@ take_byte(Polynomial polynomial, uint32_t state, uint8_t byte)
 #endif
 }
 
-/* An instruction takes three cycles and can begin in each, so three thirds are taken at once. To be inlined where the
-   polynomial is known. */
+/* An instruction takes three cycles, and one can begin in each cycle, so three thirds of the data are processed in
+   parallel. Inlined, so that the polynomial is a constant. */
 CRC32 static inline uint32_t
 crc_by_instructions(Polynomial polynomial, uint32_t crc, const uint8_t *data, size_t size)
 {
     uint32_t state = ~crc;
     size_t third = size / 24 * 8;
-    if (third >= 512) { /* else joining them costs more than it saves */
+    if (third >= 512) { /* for less, joining the thirds costs more than it saves */
         uint64_t first = state, second = 0, last = 0;
         for (size_t i = 0; i < third; i += 8) {
             first = take_word(polynomial, first, data + i);

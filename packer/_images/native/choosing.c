@@ -37,7 +37,7 @@ uniforms(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
     Py_RETURN_NONE;
 }
 
-/* A record of STEP in packer/_images/native/crop_steps.py, which says what the fields mean. Python compares the names. */
+/* A record of STEP in packer/_images/native/crop_steps.py, which documents the fields. Python compares the names. */
 #define STEP(INTEGER, NUMBER) \
     INTEGER(kind) INTEGER(randoms) INTEGER(chosen) INTEGER(height) INTEGER(width) INTEGER(interpolation) INTEGER(padding) INTEGER(fill) \
     INTEGER(above) INTEGER(left) INTEGER(below) INTEGER(right) \
@@ -52,7 +52,7 @@ typedef struct {
 
 const char step_fields[] = STEP(NAMED, NAMED);
 
-/* The places in KINDS there. */
+/* Indices into KINDS in crop_steps.py. */
 enum { RESIZED, RESIZED_BY_SIDE, CENTER_CUT, RANDOM_CUT, RANDOM_RESIZED_CUT, MIRRORED, PADDED, RANDOM_CUT_OF_V1 };
 
 enum { ATTEMPTS = 10 };
@@ -97,14 +97,15 @@ resize_to(Crop *crop, Pair size, int64_t interpolation)
     crop->interpolation = interpolation;
 }
 
-/* Returns an integer of 0 to before `end`. */
+/* Returns an integer from 0 to `end` - 1. */
 static int64_t
 below(int64_t end, double random)
 {
     return (int64_t)(random * (double)end);
 }
 
-/* Widens the result at the top and on the left, and at the bottom and on the right; as `padded` there. */
+/* Pads the result, `before` at the top and on the left, `after` at the bottom and on the right; as `padded` in
+   packer/crops/_steps.py. */
 static void
 widen(Crop *crop, Pair before, Pair after, const Step *step)
 {
@@ -117,7 +118,7 @@ widen(Crop *crop, Pair before, Pair after, const Step *step)
     crop->fill = step->fill;
 }
 
-/* Returns what a size lacks that is to be another or more. */
+/* Returns how many pixels a size lacks to the minimum size of a step. */
 static Pair
 missing_of(const Step *step, int64_t down, int64_t across)
 {
@@ -134,7 +135,7 @@ pad_sides(Crop *crop, const Step *step)
     widen(crop, before, after, step);
 }
 
-/* As `CenterCut` there. */
+/* As `CenterCut` in packer/crops/_steps.py. */
 static void
 cut_centre(Crop *crop, const Step *step)
 {
@@ -147,7 +148,7 @@ cut_centre(Crop *crop, const Step *step)
     cut(crop, corner, size);
 }
 
-/* As `RandomCut` there; 0 where the image is too small. */
+/* As `RandomCut` in packer/crops/_steps.py. Returns 0 if the image is too small. */
 static int
 cut_anywhere(Crop *crop, const Step *step, const double *random)
 {
@@ -201,7 +202,7 @@ cut_and_resize(Crop *crop, const Step *step, const double *random)
     resize_to(crop, (Pair){step->height, step->width}, step->interpolation);
 }
 
-/* As `Resized` in packer/crops/_steps.py; `height` is what the shorter side becomes. */
+/* As `Resized` in packer/crops/_steps.py; `height` is the new length of the shorter side. */
 static void
 resize_by_side(Crop *crop, const Step *step)
 {
@@ -213,7 +214,7 @@ resize_by_side(Crop *crop, const Step *step)
     resize_to(crop, scaled, step->interpolation);
 }
 
-/* Takes a step; 0 where Python is to say what is wrong. */
+/* Applies a step. Returns 0 on an error, which Python reports. */
 static int
 take_step(Crop *crop, const Step *step, const double *random)
 {
@@ -230,7 +231,7 @@ take_step(Crop *crop, const Step *step, const double *random)
     }
 }
 
-/* Takes a step of which the numbers were chosen. */
+/* Applies a step. `numbers` are not random numbers, but the choices that were made from them. */
 static int
 take_chosen(Crop *crop, const Step *step, const double *numbers)
 {
@@ -250,8 +251,8 @@ take_chosen(Crop *crop, const Step *step, const double *numbers)
     }
 }
 
-typedef struct { /* what each of the next numbers of a generator is if it is of a kind */
-    const double *rows; /* `length` numbers each: those of 32 bits, and then those of each step, one step after the other */
+typedef struct { /* the next numbers of a generator, in each form in which steps use them */
+    const double *rows; /* of `length` numbers each: first the 32-bit numbers, then the rows of each step in turn */
     int64_t length, used;
 } Drawn;
 
@@ -261,14 +262,14 @@ next_of(Drawn *drawn, int64_t row)
     return drawn->rows[row * drawn->length + drawn->used++];
 }
 
-/* Returns an integer of 0 to before `end`. */
+/* Returns an integer from 0 to `end` - 1. */
 static int64_t
 next_below(Drawn *drawn, int64_t end)
 {
     return (int64_t)next_of(drawn, 0) % end;
 }
 
-/* Draws the numbers of a `RandomResizedCut`; the next two rows are its own. */
+/* Makes the choices of a `RandomResizedCut`, whose numbers are in the rows `row` and `row` + 1. */
 static void
 draw_rectangle(const Step *step, Pair whole, Drawn *drawn, int64_t row, double *numbers)
 {
@@ -294,7 +295,7 @@ draw_rectangle(const Step *step, Pair whole, Drawn *drawn, int64_t row, double *
     numbers[4] = (double)step->interpolation;
 }
 
-/* Draws the corner of a `RandomCut`, or one of v1; 0 where the image is too small. */
+/* Draws the corner of a `RandomCut` or a `RandomCutOfV1`. Returns 0 if the image is too small. */
 static int
 draw_corner(const Step *step, Pair whole, Drawn *drawn, double *numbers)
 {
@@ -307,8 +308,8 @@ draw_corner(const Step *step, Pair whole, Drawn *drawn, double *numbers)
     return 1;
 }
 
-/* Takes a step of which the numbers are drawn, as its `draw` in packer/crops does; `row` is the first one of its own, and
-   becomes that of the next step. 0 where Python is to say what is wrong. */
+/* Draws the numbers of a step, as its method `draw` in packer/crops does, and applies the step. `row` is the first row
+   of the step, and is set to that of the next step. Returns 0 on an error, which Python reports. */
 static int
 take_drawn(Crop *crop, const Step *step, Drawn *drawn, int64_t *row)
 {
@@ -329,9 +330,9 @@ take_drawn(Crop *crop, const Step *step, Drawn *drawn, int64_t *row)
     return take_chosen(crop, step, numbers);
 }
 
-enum { LARGEST = 1 << 24 }; /* pixels of a side, of larger images Python decides */
+enum { LARGEST = 1 << 24 }; /* pixels of a side; larger images are left to Python */
 
-/* Begins with the whole image; 0 where Python is to decide. */
+/* Sets the crop to the whole image. Returns 0 if the image is empty or too large. */
 static int
 begin_with(Crop *crop, Pair size)
 {
@@ -341,7 +342,7 @@ begin_with(Crop *crop, Pair size)
     return 1;
 }
 
-/* Chooses the crop of an image by all steps; 0 where Python is to say what is wrong. */
+/* Chooses the crop of an image by all steps. Returns 0 on an error, which Python reports. */
 static int
 choose_one(Crop *crop, Pair size, const Step *steps, int64_t count, const double *numbers, int chosen)
 {

@@ -14,7 +14,7 @@
 #define UNLIKELY(condition) (condition)
 #endif
 
-/* Returns the next 64 bits, the first of them uppermost. */
+/* Reads 8 bytes as a big-endian number. */
 INLINE uint64_t
 next_bits(const uint8_t *at)
 {
@@ -32,7 +32,7 @@ next_bits(const uint8_t *at)
     return word;
 }
 
-/* Writes 64 bits, the uppermost of them first. */
+/* Writes a number as 8 big-endian bytes. */
 INLINE void
 put_bits(uint8_t *to, uint64_t bits)
 {
@@ -61,7 +61,7 @@ count_ones(uint64_t bits)
 #endif
 }
 
-/* Returns how many bits stand above the highest one that is 1; there is one. */
+/* Returns the number of zeros above the highest bit that is 1. `bits` must not be 0. */
 INLINE int
 leading_zeros(uint64_t bits)
 {
@@ -75,7 +75,7 @@ leading_zeros(uint64_t bits)
 #endif
 }
 
-/* Returns how many bits stand below the lowest one that is 1; there is one. */
+/* Returns the number of zeros below the lowest bit that is 1. `bits` must not be 0. */
 INLINE int
 trailing_zeros(uint64_t bits)
 {

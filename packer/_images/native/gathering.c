@@ -10,9 +10,9 @@
 typedef struct {
     const uint8_t *pixels; /* rows, `stride` bytes from one to the next */
     ptrdiff_t stride, item; /* bytes of a pixel */
-    const int64_t *rows, *columns; /* which of them each row and column of the window shows; before 0, none */
+    const int64_t *rows, *columns; /* the row or column that each of the window shows; negative outside of the image */
     ptrdiff_t height, width;
-    const uint8_t *fill; /* the pixel that is shown where there is none */
+    const uint8_t *fill; /* the pixel to show outside of the image */
 } Window;
 
 #define GATHER_ROW(type) \
@@ -51,7 +51,7 @@ gather_all(const Window *window, uint8_t *out)
     ptrdiff_t size = window->width * window->item;
     for (ptrdiff_t y = 0; y < window->height; y++, out += size) {
         int64_t row = window->rows[y];
-        if (y > 0 && row == window->rows[y - 1]) /* enlarged */
+        if (y > 0 && row == window->rows[y - 1]) /* an enlarged image repeats rows */
             memcpy(out, out - size, (size_t)size);
         else if (row < 0)
             fill_row(window, out);

@@ -6,14 +6,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-static const int64_t MOST_PIXELS = 2 * INT64_C(89478485); /* of an image: MAX_PIXELS in packer/_images/geometry.py */
-enum { PASSES = 16 }; /* over so many pixels: _SCANS in packer/_images/probe.py */
+static const int64_t MOST_PIXELS = 2 * INT64_C(89478485); /* of an image: MAX_PIXELS in packer/_codecs.py */
+enum { PASSES = 16 }; /* scans of an image of MOST_PIXELS, at most: _SCANS in packer/_images/probe.py */
 
 typedef struct { /* pixels */
     ptrdiff_t top, left, height, width;
 } Rectangle;
 
-typedef struct { /* MCUs or tiles: rows, and in each the columns from `first` to before `end` */
+typedef struct { /* MCUs or tiles: the rows `first_row` to `row_end` - 1, and in each the columns `first` to `end` - 1 */
     ptrdiff_t first_row, row_end, first, end;
 } Window;
 

@@ -16,7 +16,7 @@ are_classes(const int64_t *labels, ptrdiff_t count, int64_t classes)
     return 1;
 }
 
-/* Writes the shares of each label and of the one before it; of the first, of the last. */
+/* Writes the shares of each label and of the previous one; for the first label, that is the last one. */
 static void
 write_shares(const int64_t *labels, ptrdiff_t count, ptrdiff_t classes, const float shares[2], float *out)
 {

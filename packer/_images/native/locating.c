@@ -15,7 +15,7 @@ enum {
     STEPS,
 };
 
-/* Returns a number of a column, whose items are little-endian and may lie anywhere, and have 4 or 8 bytes. */
+/* Returns an item of a column: little-endian, 4 or 8 bytes long, and not necessarily aligned. */
 static uint64_t
 item(const int64_t *table, int column, int64_t row, int bytes)
 {
@@ -26,7 +26,8 @@ item(const int64_t *table, int column, int64_t row, int bytes)
     return number;
 }
 
-/* Writes all that a table says of a row into a task; the file is none where its name does not lie among the names. */
+/* Copies a row of the table to a task. The file becomes NOWHERE if the row's name is damaged, that is, too long or
+   outside of the names. */
 static void
 locate_row(const int64_t *table, int64_t row, Task *task)
 {
@@ -45,10 +46,11 @@ locate_row(const int64_t *table, int64_t row, Task *task)
     task->name_size = named ? end - start : 0;
 }
 
-enum { RECORD = sizeof(Task) / 8, OF_LOCATION = offsetof(Task, top) / 8, OF_CROP = RECORD - OF_LOCATION - 1 }; /* numbers */
+/* How many 64-bit numbers a task has, and its location and its crop. */
+enum { RECORD = sizeof(Task) / 8, OF_LOCATION = offsetof(Task, top) / 8, OF_CROP = RECORD - OF_LOCATION - 1 };
 
 typedef struct {
-    int64_t offset, place; /* in the file, and among the images */
+    int64_t offset, place; /* the offset in the file, and the index of the image */
 } Sample;
 
 static int
@@ -71,7 +73,8 @@ larger(int64_t one, int64_t other)
     return one > other ? one : other;
 }
 
-/* Returns how many pixels an image and its result have, and what lies between the two passes of resizing: the most of these. */
+/* Returns the largest of three numbers: the pixels of the image, those of its result, and those between the two passes
+   of resizing. */
 static int64_t
 pixels_of(const Task *task)
 {
@@ -86,7 +89,7 @@ suits(const int64_t *table, const Task *task)
     return task->raw || product(task->height, task->width) <= table[MOST_PIXELS];
 }
 
-/* Sorts the samples of each batch, so many at a time, by where their bytes lie: reads go through the file in one direction. */
+/* Sorts the samples of each batch by offset, in groups of `step`, so that reads go through the file in one direction. */
 static void
 sort_samples(Sample *samples, int64_t count, int64_t batch, int64_t step)
 {
@@ -140,7 +143,7 @@ locate(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
     Py_RETURN_NONE;
 }
 
-typedef struct { /* the memory of the results of a view of a batch: `step` bytes from each to the next */
+typedef struct { /* the memory for the results of one view of a batch, which begin `step` bytes apart */
     int64_t address, step, height, width;
 } Results;
 

@@ -14,10 +14,10 @@ four_bytes_lower_first(const uint8_t *at)
     return (uint32_t)at[3] << 24 | (uint32_t)at[2] << 16 | (uint32_t)at[1] << 8 | at[0];
 }
 
-typedef struct { /* what the segments before the first scan of a JPEG say */
+typedef struct { /* properties of a JPEG, from the segments before its first scan */
     int frames, process, precision, components;
     int exifs;
-    const uint8_t *scan; /* the bytes after its header; NULL before */
+    const uint8_t *scan; /* the first byte after its header; NULL before it is found */
     int together;        /* whether the first scan has all components */
 } Frame;
 
@@ -34,7 +34,7 @@ is_picture_index(uint8_t marker, const uint8_t *content, ptrdiff_t size)
     return marker == APP2 && size >= 4 && !memcmp(content, "MPF", 4);
 }
 
-/* Takes what a segment says; 0 where it is an unusual one. */
+/* Reads a segment. Returns 0 if it is unusual. */
 static int
 take_segment(Frame *frame, Look *look, uint8_t marker, const uint8_t *content, ptrdiff_t size)
 {
@@ -85,7 +85,7 @@ read_segments(const uint8_t *data, size_t have, size_t size, Frame *frame, Look 
     }
 }
 
-/* Returns where 0xFF stands with such a byte after it, or NULL. */
+/* Returns the first 0xFF that is followed by the byte `after`, or NULL. */
 static const uint8_t *
 find_pair(const uint8_t *at, const uint8_t *end, uint8_t after)
 {
@@ -95,7 +95,7 @@ find_pair(const uint8_t *at, const uint8_t *end, uint8_t after)
     return NULL;
 }
 
-/* Tells whether a decoder goes over the pixels no more often than is allowed. */
+/* Tells whether the image has no more scans than allowed: each is a pass over all pixels. */
 static int
 is_affordable(const Frame *frame, const Look *look, const uint8_t *end)
 {

@@ -16,7 +16,7 @@ look_up_planes(const uint8_t *pixels, ptrdiff_t count, const float *table, float
     }
 }
 
-/* Does the same, pixel by pixel. */
+/* Does the same, but the numbers of a pixel are adjacent. */
 static void
 look_up_pixels(const uint8_t *pixels, ptrdiff_t count, const float *table, float *out)
 {

@@ -6,7 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Writes each level of RGB pixels as the number that the table of its colour says, one colour after the other. */
+/* Replaces each level of RGB pixels by a number, and writes one plane for each channel. `table` has 256 numbers for red,
+   then those for green and blue. */
 void look_up_planes(const uint8_t *pixels, ptrdiff_t count, const float *table, float *out);
 
 #endif

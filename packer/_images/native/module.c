@@ -178,7 +178,7 @@ PyDoc_STRVAR(inflate_doc,
 
 enum { PIECE = 1 << 16 };
 
-/* Inflates into memory; 0 where the data are damaged, or not so many. */
+/* Inflates `size` bytes. Returns 0 if the data are damaged or too short, or with `whole` too long. */
 static int
 inflate_into(Inflating *s, uint8_t *out, size_t size, int whole)
 {

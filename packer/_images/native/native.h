@@ -29,10 +29,10 @@ PyObject *transcode(PyObject *module, PyObject *const *arguments, Py_ssize_t giv
 PyObject *uniforms(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 PyObject *write_numbers(PyObject *module, PyObject *const *arguments, Py_ssize_t given);
 
-extern const char operation_fields[]; /* of a record that `augment_image` takes, as `task_fields` */
-extern const char rule_fields[]; /* of a record that `decide` takes, as `task_fields` */
-extern const char step_fields[]; /* of a record that `choose` takes, as `task_fields` */
-extern const char survey_fields[]; /* of a record that `survey` takes, as `task_fields` */
-extern const char task_fields[]; /* the names of the 64-bit integers of a record that `decode_into` takes, each before a space */
+extern const char operation_fields[]; /* of the records of `augment_image`, like `task_fields` */
+extern const char rule_fields[]; /* of the records of `decide`, like `task_fields` */
+extern const char step_fields[]; /* of the records of `choose`, like `task_fields` */
+extern const char survey_fields[]; /* of the records of `survey`, like `task_fields` */
+extern const char task_fields[]; /* the names of the fields in the records of `decode_into`, each followed by a space */
 
 #endif

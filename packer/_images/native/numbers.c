@@ -1,4 +1,4 @@
-/* Converts the levels of images to the floats that a network takes: normalised, mixed with those of the image before,
+/* Converts the levels of images to the floats that a network takes: normalised, mixed with those of the previous image,
    and converted to the batch's dtype. */
 
 #include "numbers.h"
@@ -10,7 +10,8 @@
 #include <string.h>
 
 enum { UNMIXED, BLENDED, PASTED, MIXTURES };
-enum { AT_ONCE = 512, VALUES = 3 * AT_ONCE }; /* pixels, and their levels, that lie in the first cache on their way */
+/* Pixels that are converted at a time, and their levels: they stay in the first-level cache. */
+enum { AT_ONCE = 512, VALUES = 3 * AT_ONCE };
 
 static const Other NONE = {NULL, 1, 0};
 
@@ -20,7 +21,7 @@ size_of_number(const Numbers *numbers)
     return numbers->type == FLOAT32 ? 4 : 2;
 }
 
-/* Writes some levels as numbers, VALUES at most. */
+/* Converts at most VALUES levels. */
 static void
 write_some(const Numbers *numbers, const Constants *constants, const uint8_t *levels, const Other *other, ptrdiff_t count,
            uint8_t *to)
@@ -36,7 +37,7 @@ write_some(const Numbers *numbers, const Constants *constants, const uint8_t *le
     (numbers->streams ? kernels->copy_rows : copy_rows_plain)(to, made, 0, count * size_of_number(numbers), 1);
 }
 
-/* Does the same with pixels whose numbers of a colour lie together, `plane` bytes before those of the next colour. */
+/* Converts at most AT_ONCE pixels to planar numbers; the planes begin `plane` bytes apart. */
 static void
 write_planes(const Numbers *numbers, const uint8_t *levels, const Other *other, ptrdiff_t count, uint8_t *to, ptrdiff_t plane)
 {
@@ -51,16 +52,16 @@ write_planes(const Numbers *numbers, const uint8_t *levels, const Other *other, 
     }
 }
 
-enum { LINE = 64 }; /* bytes that caches hold together */
+enum { LINE = 64 }; /* bytes of a cache line */
 
-/* Returns what some pixels further on are mixed with. */
+/* Returns `other`, advanced by some pixels. */
 static Other
 beside(const Other *other, ptrdiff_t pixels)
 {
     return (Other){other->levels == NULL ? NULL : other->levels + 3 * pixels, other->share, other->other_share};
 }
 
-/* Writes the first of some pixels straight past the caches, where that can be done; returns how many. */
+/* Converts the first of some pixels, and writes them past the caches if possible; returns how many. */
 static ptrdiff_t
 stream_pixels(const Numbers *numbers, const uint8_t *levels, const Other *other, ptrdiff_t count, uint8_t *to)
 {
@@ -79,7 +80,7 @@ stream_pixels(const Numbers *numbers, const uint8_t *levels, const Other *other,
     return first + stream(numbers, numbers->constants, levels + 3 * first, &further, 3 * (count - first), line) / 3;
 }
 
-/* Writes `count` pixels, of an image of `pixels`, in which the first of them is the given one. */
+/* Converts `count` pixels, from the pixel `first` on, of an image of `pixels` pixels. */
 static void
 write_run(const Numbers *numbers, const uint8_t *levels, const Other *other, ptrdiff_t first, ptrdiff_t count, uint8_t *image,
           ptrdiff_t pixels)
@@ -126,11 +127,11 @@ typedef struct { /* images of a batch, one after the other, and how they are mix
     ptrdiff_t count, height, width;
     uint8_t *out;
     int mixture;
-    ptrdiff_t top, left, bottom, right; /* what is pasted of the image before */
+    ptrdiff_t top, left, bottom, right; /* the rectangle that is pasted from the previous image */
     float share, other_share;
 } Batch;
 
-/* Copies `count` pixels of an image, of which a rectangle is that of the image before. */
+/* Copies `count` pixels of an image, into which a rectangle of the previous image is pasted. */
 static void
 paste(const Batch *batch, const uint8_t *levels, const uint8_t *other, ptrdiff_t first, ptrdiff_t count, uint8_t *to)
 {
@@ -143,11 +144,11 @@ paste(const Batch *batch, const uint8_t *levels, const uint8_t *other, ptrdiff_t
     }
 }
 
-/* Writes such an image: its levels are put together where they stay in the first cache. */
+/* Converts such an image, some pixels at a time, in a buffer that stays in the first-level cache. */
 static void
 write_pasted(const Numbers *numbers, const Batch *batch, const uint8_t *levels, const uint8_t *other, uint8_t *image)
 {
-    enum { SOME = 4096 }; /* pixels: lines of the cache, as whole numbers of them are written past it */
+    enum { SOME = 4096 }; /* pixels: a whole number of cache lines, because only whole lines can bypass the caches */
     uint8_t pasted[3 * SOME];
     const ptrdiff_t pixels = batch->height * batch->width;
     for (ptrdiff_t first = 0; first < pixels; first += SOME) {

@@ -1,4 +1,5 @@
-/* Levels as the floats that a network takes: see numbers.c for images and batches, and kernels/number_kernels.c. */
+/* Converts levels to the floats that a network takes. numbers.c has the functions for images and batches,
+   kernels/number_kernels.c those for runs of levels. */
 
 #ifndef PACKER_NUMBERS_H
 #define PACKER_NUMBERS_H
@@ -7,36 +8,37 @@
 #include <stdint.h>
 
 enum { FLOAT32, FLOAT16, BFLOAT16, TYPES };
-enum { PERIOD = 48 }; /* numbers after which the colours of pixels stand again as before, in each vector */
+enum { PERIOD = 48 }; /* a multiple of the 3 channels of a pixel, and of the floats in a vector */
 
-typedef struct { /* those of red, green, blue, red and so on; or all of one colour */
-    float mean[PERIOD], std[PERIOD], inverse[PERIOD]; /* the last one is that of std */
+typedef struct { /* of red, green, blue, red and so on; for planar numbers, of one channel */
+    float mean[PERIOD], std[PERIOD], inverse[PERIOD]; /* `inverse` is 1 / std */
 } Constants;
 
 typedef struct {
-    int type, planes; /* whether numbers of a colour lie together, or those of a pixel */
+    int type, planes; /* `planes`: whether the numbers are planar, or those of a pixel are adjacent */
     float scale;
-    Constants constants[3]; /* of the colours of pixels; or, of planes, of each colour */
-    int multiplies;         /* whether a product and what it leaves give what a division gives */
-    int streams;            /* whether numbers are written past the caches: there are more than these hold */
+    Constants constants[3]; /* for planar numbers, one for each channel; otherwise three copies */
+    int multiplies;         /* whether a multiplication and one correction give the same numbers as a division */
+    int streams;            /* whether numbers bypass the caches, because they are too many for them */
 } Numbers;
 
-typedef struct { /* what an image is mixed with */
-    const uint8_t *levels; /* of the image before; NULL where it is not mixed */
+typedef struct { /* the image with which an image is mixed */
+    const uint8_t *levels; /* of the previous image; NULL without mixing */
     float share, other_share;
 } Other;
 
-/* Sets how levels become numbers, by a scale, three means and three standard deviations. `pixels` says of how many. Returns what
-   is wrong, or NULL. */
+/* Sets up the conversion of `pixels` pixels. `constants` are a scale, three means and three standard deviations. Returns
+   an error message, or NULL. */
 const char *set_numbers(Numbers *numbers, int64_t type, int64_t planes, const float *constants, double pixels);
 
 /* Writes an image as numbers. */
 void write_image(const Numbers *numbers, const uint8_t *levels, ptrdiff_t pixels, uint8_t *out);
 
-/* number_kernels.c: of `count` levels, and as many others, or numbers. */
+/* The following functions are in number_kernels.c; `count` is the number of levels or floats. */
 void normalise(const Numbers *numbers, const Constants *constants, const uint8_t *levels, const Other *other,
                ptrdiff_t count, float *to);
-/* Writes the first of the levels past the caches, where there are vectors for it; returns how many. `to` begins a line of a cache. */
+/* Converts the first of the levels, and writes the numbers past the caches; returns how many, which is 0 without
+   vectors. `to` must be the beginning of a cache line. */
 ptrdiff_t stream(const Numbers *numbers, const Constants *constants, const uint8_t *levels, const Other *other,
                  ptrdiff_t count, float *to);
 void shorten(const float *from, ptrdiff_t count, uint16_t *to);

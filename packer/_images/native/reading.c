@@ -14,12 +14,12 @@
 #include <unistd.h>
 #endif
 
-enum { MOST = 1 << 30 }; /* bytes that a system is asked for at a time */
+enum { MOST = 1 << 30 }; /* bytes that one call requests */
 
 int
 read_from(int file, uint8_t *to, size_t size, int64_t position)
 {
-#ifdef _WIN32 /* has no call that names the position and leaves the file's own alone; nobody asks for it there */
+#ifdef _WIN32 /* has no call that reads at a position and keeps the file's own; no caller needs it there */
     (void)file, (void)to, (void)size, (void)position;
     return 0;
 #else
@@ -44,8 +44,8 @@ read_from(int file, uint8_t *to, size_t size, int64_t position)
 #define MODIFIED st_mtim
 #endif
 
-/* Tells whether a path leads nowhere but down: no part of it is empty, "." or "..". `name_problem` in
-   packer/_storage/safe_open.py does the same. */
+/* Tells whether a path stays below its directory: no part of it is empty, "." or "..". `name_problem` in
+   packer/_storage/safe_open.py requires the same. */
 static int
 is_plain(const char *path)
 {
@@ -59,8 +59,8 @@ is_plain(const char *path)
     }
 }
 
-/* Tells whether two times are one, of which a disk or a protocol may keep less: as `same_stamp` in
-   packer/_storage/stamps.py. */
+/* Tells whether two times are equal, except that a file system or a protocol may have stored one with less precision; as
+   `same_stamp` in packer/_storage/stamps.py. */
 static int
 is_same_time(int64_t one, int64_t other)
 {

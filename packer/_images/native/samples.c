@@ -17,8 +17,8 @@ reserve(Memory *memory, size_t size)
     return memory->at != NULL;
 }
 
-/* Tells whether an image of so many pixels may have so many bytes: pixels as they are, or a JPEG or PNG, which code a pixel in
-   some 20 bytes at most, and have room for 64 MiB of other things. */
+/* Tells whether the number of bytes fits the number of pixels. Raw pixels have 3 bytes each. A JPEG or PNG needs some 20
+   bytes for a pixel at most; 32 are allowed, and 64 MiB for metadata. */
 static int
 is_plausible(const Task *task)
 {
@@ -27,7 +27,7 @@ is_plausible(const Task *task)
     return task->size / 32 - (1 << 21) <= task->height * task->width;
 }
 
-/* Tells whether bytes begin as a JPEG or a PNG does, where the task says that they are none of pixels. */
+/* Tells whether bytes begin like a JPEG or a PNG. Raw pixels may begin in any way. */
 static int
 begins_well(const Task *task, const uint8_t *data)
 {
@@ -38,8 +38,8 @@ typedef struct { /* a part of an image's bytes */
     int64_t begin, size;
 } Part;
 
-/* Reads a part of an image that begins in its file at a position; where the image is large, no more than its beginning is read
-   of another kind of image, or of what a damaged table takes for one. */
+/* Reads a part of an image that begins at `position` of a file. The beginning of a large image is checked first: other
+   kinds of images, and other bytes to which a damaged table points, are not read in full. */
 static Outcome
 read_range(Memory *memory, const Task *task, int file, int64_t position, Part part)
 {
@@ -79,7 +79,7 @@ checksum_of(const Row *sample, const uint8_t *data, size_t size, const uint8_t *
     return crc32_castagnoli(crc, name, name_size);
 }
 
-/* Tells whether a sample is what it was when it was packed. */
+/* Tells whether the checksum of a sample is right. */
 static int
 is_intact(const Task *task, const uint8_t *data)
 {
@@ -88,7 +88,7 @@ is_intact(const Task *task, const uint8_t *data)
     return checksum_of(&row, data, (size_t)task->size, name, (size_t)task->name_size) == (uint32_t)task->crc32c;
 }
 
-/* Tells whether there may be bytes where a task says. */
+/* Tells whether the file and the size in a task are plausible. */
 static int
 is_somewhere(const Task *task)
 {

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct { /* memory that is used for one thing after the other, and grows */
+typedef struct { /* a buffer that is reused, and grows */
     uint8_t *at;
     size_t size;
 } Memory;
@@ -22,24 +22,26 @@ is_png(const uint8_t *data)
     return data[0] == 0x89 && data[1] == 'P';
 }
 
-/* Makes room for so many bytes of any value; 0 where there is no such memory. */
+/* Makes a buffer at least `size` bytes large; its content becomes undefined. Returns 0 without memory. */
 int reserve(Memory *memory, size_t size);
 
-typedef struct { /* what a table says of an image */
+typedef struct { /* the columns of the table that a checksum includes */
     int64_t label, height, width;
 } Row;
 
 /* Returns the checksum of a sample: as `checksum` in packer/_table.py. */
 uint32_t checksum_of(const Row *sample, const uint8_t *data, size_t size, const uint8_t *name, size_t name_size);
 
-/* Finds the bytes of an image, and reads them into memory where they lie in a file; NULL where they cannot be read, are not
-   what they were, or are neither pixels nor a JPEG or PNG. */
+/* Returns the bytes of an image; if they are in a file, reads them into `memory`. Returns NULL, and sets `outcome`, if
+   they cannot be read, have changed, or are neither raw pixels nor a JPEG or PNG. */
 const uint8_t *find_bytes(Memory *memory, const Task *task, Outcome *outcome);
 
-/* Tells whether rows of an image can be read without the others: its bytes are pixels, in a file, and are not checked. */
+/* Tells whether rows of an image can be read without the others: it consists of raw pixels in a file, and its checksum
+   is not compared. */
 int has_rows_apart(const Task *task);
 
-/* Reads the pixels of such an image from the first of a rectangle, which lies inside of it, to the last one. */
+/* Reads the pixels of such an image from the first to the last one of a rectangle, with all pixels between them. The
+   rectangle must lie inside of the image. */
 Outcome read_pixels(Memory *memory, const Task *task, Rectangle rectangle);
 
 #endif

@@ -11,8 +11,7 @@
 
 #include <stdlib.h>
 
-/* A record of SURVEY in packer/_images/native/records.py, which has the fields of LOCATION in packer/_storage/packfile.py, and
-   what follows: whether an orientation turns the image, where its bytes are wanted, and what is found. */
+/* A record of SURVEY in packer/_images/native/records.py, which documents the fields. Python compares the names. */
 #define SURVEY(FIELD) \
     FIELD(file) FIELD(position) FIELD(size) FIELD(raw) FIELD(height) FIELD(width) FIELD(checked) FIELD(crc32c) \
     FIELD(label) FIELD(name) FIELD(name_size) FIELD(turned) FIELD(out) FIELD(read) FIELD(modified) FIELD(kind) \
@@ -26,16 +25,18 @@ typedef struct {
 
 const char survey_fields[] = SURVEY(NAMED);
 
-enum { FIRST = 1 << 12, SECOND = 1 << 16, LARGEST = 1 << 26 }; /* bytes: read first, then, and at most */
+/* Bytes to read at first and in the second step; and of an image, at most. */
+enum { FIRST = 1 << 12, SECOND = 1 << 16, LARGEST = 1 << 26 };
 
-typedef struct { /* where the bytes of an image are to be had */
+typedef struct { /* the location of an image's bytes */
     int file;
     int64_t position;
-    const uint8_t *data; /* NULL where they are not in memory */
+    const uint8_t *data; /* NULL if they are in a file */
     size_t size;
 } Place;
 
-/* Reads the bytes from `start` to `end`, after those that were read before. */
+/* Reads the bytes `start` to `end` - 1, which follow those that were read before. Returns the image's first byte, or
+   NULL. */
 static const uint8_t *
 bytes_of(Memory *memory, const Place *place, size_t start, size_t end)
 {
@@ -50,7 +51,8 @@ at_most(size_t size, size_t most)
     return size < most ? size : most;
 }
 
-/* Looks at an image; what was read last are its bytes, all of them where `whole` says so. NULL where Python decides. */
+/* Finds the properties of an image. Returns its bytes: all of them with `whole`, otherwise as many as were needed.
+   Returns NULL if the image is left to Python. */
 static const uint8_t *
 see(Memory *memory, const Place *place, int whole, Look *look)
 {
@@ -96,7 +98,8 @@ survey_one(Memory *memory, Record *record, const Place *place)
     }
 }
 
-/* Reads all of an image to where it is wanted; of a whole file, only if nobody changed it meanwhile. */
+/* Reads all bytes of an image to `out` of its record. `read` remains 0 if the image is a whole file that changed
+   meanwhile. */
 static void
 read_all(Record *record, Place *place)
 {

@@ -11,7 +11,7 @@ enum { CMYK = 1, ROTATED = 2, TRAILING = 4 }; /* findings: four components; an o
 typedef enum {
     SEEN,
     UNUSUAL, /* left to Python */
-    MORE     /* of the image's bytes are needed */
+    MORE     /* more bytes of the image are needed */
 } Sight;
 
 typedef enum { IS_JPEG, IS_PNG, IS_WEBP } Kind;
@@ -22,8 +22,8 @@ typedef struct {
     Kind kind;
 } Look;
 
-/* Looks at an image of `size` bytes, the first `have` of which are at hand, and in `last` the last two. `inspect` in
-   packer/_images/probe.py does the same, and is asked about all that is UNUSUAL. */
+/* Finds the properties of an image of `size` bytes. `data` has its first `have` bytes, and `last` its last two.
+   `inspect` in packer/_images/probe.py does the same, and is called for UNUSUAL images. */
 Sight look_at(const uint8_t *data, size_t have, size_t size, const uint8_t last[2], Look *look);
 
 #endif

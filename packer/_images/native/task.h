@@ -19,7 +19,8 @@ typedef struct {
     TASK(DECLARED)
 } Task;
 
-enum { MEMORY = -1, NOWHERE = -2, BY_PATH = -3 }; /* in place of a file: `position` is an address; the task is left to others;
-                                                     `position` is the address of a `Listed`, which is a whole file */
+/* Values of `file` that are not descriptors. MEMORY: `position` is an address. NOWHERE: C does not run the task.
+   BY_PATH: `position` is the address of a `Listed`; the image is the whole file. */
+enum { MEMORY = -1, NOWHERE = -2, BY_PATH = -3 };
 
 #endif

@@ -19,31 +19,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TOGETHER = 32 }; /* views that are made in one decoding; more of an image are made in several */
+enum { TOGETHER = 32 }; /* views of an image that one decoding produces at most; for more, it is decoded again */
 
 typedef struct Workspace { /* the memory of one thread at a time */
     Decoder *decoder;
     PngDecoder *png;
-    Resizing *resizing[TOGETHER]; /* of each view of an image; the first is always there */
-    Memory stored; /* what was read from a file */
-    Memory rows;   /* pixels of four bytes, on the way to being resized */
-    Memory shown;  /* what of the resized rectangle a padded window shows */
-    Memory changed; /* of an operation of augmentation */
-    Memory levels; /* windows that become numbers */
-    int many;      /* whether a call gives more pixels than stay in a processor's caches */
+    Resizing *resizing[TOGETHER]; /* for each view of an image; the first one is never NULL */
+    Memory stored; /* bytes that were read from a file */
+    Memory rows;   /* four-byte pixels that are resized next */
+    Memory shown;  /* the parts of resized rectangles that padded windows show */
+    Memory changed; /* scratch memory of augmentations */
+    Memory levels; /* windows that are converted to numbers */
+    int many;      /* whether a call's results are too large for the processor's caches */
     struct Workspace *next;
 } Workspace;
 
 enum { LARGEST = INT32_MAX }; /* pixels of a side */
 enum { KEPT = 1 << 23 }; /* bytes that a workspace may keep while no thread uses it: more than most photos need */
 
-static Workspace *idle; /* those that no thread uses; the holder of the lock may change them */
+static Workspace *idle; /* the workspaces that no thread uses; the lock protects this list */
 
 #ifdef Py_GIL_DISABLED
 static PyMutex lock;
 #define LOCK() PyMutex_Lock(&lock)
 #define UNLOCK() PyMutex_Unlock(&lock)
-#else /* it is Python's own, which whoever calls these functions holds */
+#else /* Python's own lock protects the list: the callers of these functions hold it */
 #define LOCK() ((void)0)
 #define UNLOCK() ((void)0)
 #endif
@@ -107,7 +107,7 @@ return_workspace(Workspace *workspace)
 
 const char task_fields[] = TASK(NAMED);
 
-/* Returns what is wanted of the rectangle. */
+/* Returns the resizing that a task requests. */
 static Wanted
 wanted_of(const Task *task)
 {
@@ -120,7 +120,7 @@ wanted_of(const Task *task)
     };
 }
 
-/* Tells whether numbers of pixels can be added without a thought. */
+/* Tells whether a side is valid: sums of a few such numbers cannot overflow. */
 static int
 is_side(int64_t pixels)
 {
@@ -133,7 +133,7 @@ is_near(int64_t place)
     return place >= -LARGEST && place <= LARGEST;
 }
 
-/* Returns what is wrong with a task, or NULL. */
+/* Returns the problem of a task, or NULL. */
 static const char *
 find_nonsense(const Task *task)
 {
@@ -154,7 +154,7 @@ find_nonsense(const Task *task)
     return NULL;
 }
 
-/* Tells whether a task makes sense, and so many operations on its result; sets an exception where one does not. */
+/* Tells whether a task and the `count` operations on its result are valid; otherwise sets an exception. */
 static int
 require_sense(const Task *task, const Operation *operations, int64_t count)
 {
@@ -166,11 +166,11 @@ require_sense(const Task *task, const Operation *operations, int64_t count)
     return nonsense == NULL;
 }
 
-typedef struct { /* what is done to each window */
-    const Operation *operations; /* those of the first task come first */
+typedef struct { /* the steps after a window is drawn */
+    const Operation *operations; /* `each` for every task, in the order of the tasks */
     int64_t each;
-    const float *table;     /* of the numbers that levels become, or NULL */
-    const Numbers *numbers; /* how levels become others, or NULL */
+    const float *table;     /* the numbers that replace levels, or NULL */
+    const Numbers *numbers; /* the conversion of levels to numbers, or NULL */
 } Finish;
 
 static int
@@ -179,28 +179,28 @@ become_numbers(const Finish *finish)
     return finish->table != NULL || finish->numbers != NULL;
 }
 
-/* Returns the operations of a task; NULL where there are none. */
+/* Returns the operations of a task; NULL if there are none. */
 static const Operation *
 operations_of(const Finish *finish, Py_ssize_t task)
 {
     return finish->operations == NULL ? NULL : finish->operations + task * finish->each;
 }
 
-typedef struct { /* a task on its way */
+typedef struct { /* a task in progress */
     const Task *task;
     Resizing *resizing;
-    Wanted window, part; /* what is wanted, and what of that is drawn: they differ where the window is padded */
-    uint8_t *out; /* where the window lies */
-    uint8_t *drawn; /* where the part lies */
-    Rectangle needed; /* of the image */
+    Wanted window, part; /* the requested window, and the part of it that is drawn: they differ if it is padded */
+    uint8_t *out; /* the window's pixels */
+    uint8_t *drawn; /* the part's pixels */
+    Rectangle needed; /* the pixels of the image that the part depends on */
 } View;
 
 typedef struct {
     View *views;
-    ptrdiff_t count, row, left; /* where the rows begin that come next */
+    ptrdiff_t count, row, left; /* `row`, `left`: where the next rows begin in the image */
 } Views;
 
-/* Hands each view those of the rows that it depends on. */
+/* Passes to each view the rows that it depends on. */
 static void
 take_rows(void *taker, const uint8_t *rows, ptrdiff_t stride, ptrdiff_t count)
 {
@@ -214,7 +214,7 @@ take_rows(void *taker, const uint8_t *rows, ptrdiff_t stride, ptrdiff_t count)
     views->row += count;
 }
 
-/* Resizes pixels, of which the first is the first one that is needed, as was begun. */
+/* Resizes three-byte pixels, after `begin_resizing`. `pixels` begins with the first pixel of `needed`. */
 static Outcome
 take_pixels(Workspace *workspace, Resizing *resizing, const uint8_t *pixels, ptrdiff_t stride, Rectangle needed)
 {
@@ -230,13 +230,13 @@ take_pixels(Workspace *workspace, Resizing *resizing, const uint8_t *pixels, ptr
     return DECODED;
 }
 
-/* Begins with resizing a rectangle that has its upper left corner in a place of the image, and tells what is needed of the image;
-   0 where nothing can be begun. */
+/* Begins to resize a rectangle whose upper left corner is the pixel (top, left) of the image. Sets `needed` to the
+   rectangle of the image that the result depends on. Returns 0 if that is impossible. */
 static int
 begin_resizing(Resizing *resizing, const Wanted *wanted, ptrdiff_t top, ptrdiff_t left, uint8_t *out, Rectangle *needed)
 {
     ptrdiff_t first_row, row_end, first, end;
-    if (!resizing_begin(resizing, wanted, out)) /* other limits than memory are those of sizes */
+    if (!resizing_begin(resizing, wanted, out)) /* a size may be too large, or memory missing */
         return 0;
     resizing_needs(resizing, &first_row, &row_end, &first, &end);
     *needed = (Rectangle){top + first_row, left + first, row_end - first_row, end - first};
@@ -262,8 +262,8 @@ resize_pixels(Workspace *workspace, const uint8_t *pixels, ptrdiff_t stride, ptr
     return take_pixels(workspace, resizing, pixels + needed.top * stride + 3 * needed.left, stride, needed);
 }
 
-/* Draws one view of stored pixels, which lie in memory, or else in the task's file: whole rows are read into their places.
-   `again` tells whether the view is read again soon. */
+/* Draws one view of raw pixels, which are in memory, or in the task's file if `data` is NULL: whole rows are then read
+   directly into the result. `again` tells whether the view is read again soon. */
 static Outcome
 draw_raw(Workspace *workspace, const uint8_t *data, View *view, int again)
 {
@@ -290,7 +290,7 @@ draw_raw(Workspace *workspace, const uint8_t *data, View *view, int again)
     return DECODED;
 }
 
-/* Returns the smallest rectangle in which two lie. */
+/* Returns the smallest rectangle that contains two others. */
 static Rectangle
 around(Rectangle a, Rectangle b)
 {
@@ -300,7 +300,7 @@ around(Rectangle a, Rectangle b)
     };
 }
 
-/* Draws views of a JPEG or PNG, which a task says, in one decoding. */
+/* Draws views of the JPEG or PNG of a task in one decoding. */
 static Outcome
 draw(Workspace *workspace, const Task *task, const uint8_t *data, View *views, ptrdiff_t count)
 {
@@ -332,7 +332,7 @@ bytes_of(const Wanted *window)
     return 3 * (size_t)window->out_height * (size_t)window->out_width;
 }
 
-/* Prepares views of tasks: what is drawn of each, and where; 0 without memory. */
+/* Prepares the views of tasks: the part to draw of each, and its memory. Returns 0 without memory. */
 static int
 prepare(Workspace *workspace, const Task *tasks, View *views, ptrdiff_t count, int with_levels)
 {
@@ -366,7 +366,7 @@ prepare(Workspace *workspace, const Task *tasks, View *views, ptrdiff_t count, i
     return 1;
 }
 
-/* Completes a view that was drawn, does operations to it, and makes numbers of it, while it lies in the cache. */
+/* Pads a view that was drawn, applies operations to it, and converts it to numbers, while it is in the cache. */
 static Outcome
 complete(Workspace *workspace, const View *view, const Operation *operations, const Finish *finish)
 {
@@ -384,8 +384,8 @@ complete(Workspace *workspace, const View *view, const Operation *operations, co
     return DECODED;
 }
 
-/* Does tasks of one image, up to TOGETHER, of which the first is the given one. Pixels need no decoding, and each view is made of
-   them by itself; there are no data of those that are read in parts. */
+/* Runs `count` tasks of one image, from the task `first` on, at most TOGETHER. Raw pixels need no decoding, so each view
+   is drawn separately; if their rows are read separately, `data` is NULL. */
 static void
 do_together(Workspace *workspace, const Task *tasks, ptrdiff_t first, ptrdiff_t count, const Finish *finish,
             Outcome *outcomes)
@@ -416,14 +416,14 @@ do_together(Workspace *workspace, const Task *tasks, ptrdiff_t first, ptrdiff_t 
     }
 }
 
-/* Tells whether two tasks are of the same image: the fields up to those of the rectangle say where it lies. */
+/* Tells whether two tasks are of the same image: the fields before those of the rectangle locate it. */
 static int
 is_same_image(const Task *one, const Task *other)
 {
     return memcmp(one, other, offsetof(Task, top)) == 0;
 }
 
-/* Returns how many pixels the results of tasks have. */
+/* Returns how many pixels the results of tasks have in total. */
 static double
 pixels_of(const Task *tasks, Py_ssize_t count)
 {
@@ -433,7 +433,7 @@ pixels_of(const Task *tasks, Py_ssize_t count)
     return pixels;
 }
 
-/* Returns a list of which tasks were not done. */
+/* Returns a list of the indices of tasks that failed; NULL with a MemoryError if memory was missing. */
 static PyObject *
 left_over(const Outcome *outcomes, Py_ssize_t count)
 {
