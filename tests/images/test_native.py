@@ -236,6 +236,47 @@ def test_threads_that_draw_at_once_draw_what_one_draws() -> None:
         assert list(pool.map(wrong, range(1, 5))) == [0, 0, 0, 0]
 
 
+IMPORTED_AGAIN = """
+import importlib, sys, time
+from concurrent.futures import ThreadPoolExecutor
+import numpy as np
+from packer._images import native
+
+images = np.random.default_rng(0).integers(0, 256, (4000, 20, 64, 3), np.uint8)
+found = np.empty((4000, 10, 40, 3), np.uint8)
+tasks = np.zeros(4000, native.TASK)
+tasks["file"], tasks["raw"], tasks["label"] = -1, 1, range(4000)
+tasks["position"] = [image.ctypes.data for image in images]
+tasks["size"] = images[0].nbytes
+tasks["height"] = tasks["crop_height"] = 20
+tasks["width"] = tasks["crop_width"] = 64
+tasks["scaled_height"] = tasks["out_height"] = 10
+tasks["scaled_width"] = tasks["out_width"] = 40
+tasks["out"] = [image.ctypes.data for image in found]
+assert native.decode_into(tasks) == []
+expected = found.copy()
+end = time.monotonic() + 1
+
+def draw():
+    while time.monotonic() < end:
+        assert native.decode_into(tasks) == []
+        assert np.array_equal(found, expected)
+
+with ThreadPoolExecutor(1) as pool:
+    drawn = pool.submit(draw)
+    while not drawn.done():
+        del sys.modules["packer._images._native"]
+        importlib.import_module("packer._images._native")
+        time.sleep(0)
+drawn.result()
+"""
+
+
+def test_importing_again_disturbs_no_thread_that_draws() -> None:
+    """Each import chose AVX2 and then AVX-512 anew: threads drew with half of each, or read beyond their buffers."""
+    run(IMPORTED_AGAIN)
+
+
 @pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="needs Python without its lock")
 def test_loading_the_c_leaves_the_lock_away() -> None:
     run(

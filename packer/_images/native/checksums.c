@@ -226,9 +226,6 @@ crc32_castagnoli(uint32_t crc, const uint8_t *data, size_t size)
 void
 checksums_init(void)
 {
-    static int done; /* another interpreter of this process may import the module anew while threads read these tables */
-    if (done)
-        return;
     fill_tables(ZLIB);
     fill_tables(CASTAGNOLI);
 #if HAS_AVX2
@@ -248,5 +245,4 @@ checksums_init(void)
 #endif
     }
 #endif
-    done = 1;
 }

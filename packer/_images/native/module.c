@@ -253,9 +253,13 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC
 PyInit__native(void)
 {
-    checksums_init();
-    kernels_init();
-    encoding_init();
+    static int done; /* a module that is imported again, also by another interpreter, finds threads that use the tables */
+    if (!done) {
+        checksums_init();
+        kernels_init();
+        encoding_init();
+        done = 1;
+    }
     PyObject *module = PyModule_Create(&definition);
 #ifdef Py_GIL_DISABLED /* all that threads share are the tables made above and the workspaces, which have a lock: see tasks.c */
     if (module != NULL)
