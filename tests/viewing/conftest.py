@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
-import signal
-import subprocess
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +17,8 @@ import packer
 from packer._viewing.catalog import open_catalog
 from packer._viewing.server import Server
 from packer.testing.photos import draw_photo
-from tests.command import python
+from tests.command import started
+from tests.commandserver import Program
 
 CLASSES = ["cat", "<b>dog</b>", "bird"]
 SCRIPT = "cat/<script>document.title='broken'<script>.jpg"
@@ -84,46 +81,16 @@ def serving(path: Path) -> Iterator[Server]:
     catalog.close()
 
 
-STARTED = """
-import os, runpy, sys
-os.dup2(os.open(sys.argv.pop(1), os.O_WRONLY), 1)
-os.write(1, b"%d\\n" % os.getpid())
+PACKER = """
+import runpy, sys
 sys.argv[0] = "packer"
 runpy.run_module("packer", run_name="__main__", alter_sys=True)
 """
 
 
-class Started(NamedTuple):
-    """A command that runs in another process.
-
-    Attributes
-    ----------
-    pid : int
-    output : text stream
-        What the command prints.
-    ended : Future
-        Gets the status and the errors of the command at its end.
-    """
-
-    pid: int
-    output: IO[str]
-    ended: Future[subprocess.CompletedProcess[str]]
-
-
-@contextlib.contextmanager
-def started(pipe: Path, *words: object, **variables: str) -> Iterator[Started]:
-    """Start a command of `packer` where torch is imported already; its output goes through a pipe, which is made."""
-    os.mkfifo(pipe)
-    with ThreadPoolExecutor(1) as pool:
-        ended = pool.submit(python, STARTED, pipe, *words, environment=os.environ | variables, check=False)
-        with open(pipe, encoding="utf-8") as output:
-            pid = int(output.readline())
-            try:
-                yield Started(pid, output, ended)
-            finally:
-                if not ended.done():
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGINT)
+def viewing(*words: object, **variables: str) -> Program:
+    """Start `packer view` where torch is imported already. A ``with`` statement ends it."""
+    return started(PACKER, "view", *words, environment=os.environ | variables)
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ import packer
 from packer._cli import cli
 from packer._viewing.catalog import open_catalog
 from packer._viewing.server import Server
-from tests.viewing.conftest import COUNT, DAMAGED, SCRIPT, serving, started
+from tests.viewing.conftest import COUNT, DAMAGED, SCRIPT, serving, viewing
 
 
 def answer(
@@ -246,29 +246,28 @@ def test_a_browser_that_is_waited_for_is_answered_meanwhile(pack: Path, tmp_path
         f"    pathlib.Path({str(seen)!r}).write_bytes(sys.argv[1].encode() + page.url.encode() + page.read())\n"
     )
     told = {"BROWSER": f"{sys.executable} {browser} %s"}
-    with started(tmp_path / "pipe", "view", pack, "--quiet", **told) as viewer:
+    with viewing(pack, "--quiet", **told) as viewer:
         until = time.monotonic() + 30
         while not seen.exists() and time.monotonic() < until:
             time.sleep(0.05)
-        os.kill(viewer.pid, signal.SIGINT)
-        address = viewer.output.readline().strip()
-        viewer.ended.result(60)
+        viewer.send_signal(signal.SIGINT)
+        address = viewer.communicate()[0].strip()
     given, _, page = seen.read_bytes().partition(address.encode())
     assert given.startswith(b"http://127.0.0.1:"), "not the address that shows the secret to all users"
     assert b"<html" in page
 
 
 def test_the_command_prints_an_address_serves_it_and_ends_by_ctrl_c(pack: Path, tmp_path: Path) -> None:
-    with started(tmp_path / "pipe", "view", pack, "--no-browser") as viewer:
-        address = urlsplit(viewer.output.readline().strip())
+    with viewing(pack, "--no-browser") as viewer:
+        address = urlsplit(viewer.stdout.readline().strip())
         connection = http.client.HTTPConnection("127.0.0.1", address.port or 0, timeout=20)
         connection.request("GET", f"{address.path}ask/packs")
         assert json.loads(connection.getresponse().read())["count"] == COUNT
-        os.kill(viewer.pid, signal.SIGINT)
-        done = viewer.ended.result(60)
+        viewer.send_signal(signal.SIGINT)
+        _, errors = viewer.communicate()
         connection.close()
-    assert done.returncode == 0
-    assert done.stderr.endswith("packer: press Ctrl-C to stop the server\n")
+    assert viewer.returncode == 0
+    assert errors.endswith("packer: press Ctrl-C to stop the server\n")
 
 
 def test_ctrl_c_ends_it_in_order_while_pictures_are_made(pack: Path, tmp_path: Path) -> None:
@@ -279,19 +278,19 @@ def test_ctrl_c_ends_it_in_order_while_pictures_are_made(pack: Path, tmp_path: P
                 connection.request("GET", path)
                 connection.getresponse().read()
 
-    for attempt in range(2):
-        with started(tmp_path / f"pipe{attempt}", "view", pack, "--no-browser", "--quiet") as viewer:
-            address = urlsplit(viewer.output.readline().strip())
+    for _ in range(2):
+        with viewing(pack, "--no-browser", "--quiet") as viewer:
+            address = urlsplit(viewer.stdout.readline().strip())
             asked_for = address.port or 0, f"{address.path}ask/crops?index=1&size=1024&epochs=16"
             threads = [threading.Thread(target=look, args=asked_for) for _ in range(4)]
             for thread in threads:
                 thread.start()
             time.sleep(0.5)
-            os.kill(viewer.pid, signal.SIGINT)
-            done = viewer.ended.result(60)
+            viewer.send_signal(signal.SIGINT)
+            _, errors = viewer.communicate()
         for thread in threads:
             thread.join()
-        assert (done.returncode, done.stderr) == (0, "")
+        assert (viewer.returncode, errors) == (0, "")
 
 
 def test_a_port_that_is_taken_is_refused_and_another_viewer_takes_another(server: Server, pack: Path) -> None:
