@@ -423,16 +423,15 @@ def _measure_scheduling(work: Path, rounds: int) -> dict[str, Any]:
 def _both(work: Path, tree: Path, client: Any, workers: int) -> Iterator[tuple[str, float, float]]:
     """Yield the two sides, each with its seconds and those of the CPU."""
     from packer._conversion.dask import convert_on
-    from packer._conversion.partition import Partition, SharedSource
-    from packer._conversion.recipe import Recipe
-    from packer._sources.imagefolder import imagefolder_source
+    from packer._conversion.partition import Partition, SharedSource, begin
+    from packer._conversion.request import ConversionRequest
 
     def cpu_of_all() -> float:
         return time.process_time() + sum(client.run(time.process_time).values())
 
     for how in ("process", "dask"):
-        job = Partition(work / f"{how}.lmdb", 100, Recipe(), "lmdb")
-        source = job.begin(lambda: imagefolder_source(tree), {}, share=True, fresh=True)
+        job = Partition(ConversionRequest(src=tree, dst=work / f"{how}.lmdb", parts=100, fresh=True))
+        source = begin(job, share=True)
         os.sync()
         cpu, began = cpu_of_all(), time.perf_counter()
         if how == "process":

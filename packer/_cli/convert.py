@@ -127,26 +127,26 @@ def explaining(src: Path) -> Iterator[None]:
 
 def make_parts(request: ConversionRequest, how: RunOptions) -> int:
     """Make the parts that the options select; return the exit status."""
-    from packer._conversion.partition import already_made, partition_of
+    from packer._conversion.partition import Partition, already_made
 
     _require_sense(request, how)
-    partition = partition_of(request, how.scratch)
+    partition = Partition(request, how.scratch)
     if is_url(request.dst):
         _require_new_pack(request)
-    before = already_made(partition, request)
+    before = already_made(partition)
     if before is not None:
         return done_already(request.dst, before, quiet=how.quiet)
     if how.part is not None:
         try:
-            return _one(partition, request, how.part, how)
+            return _one(partition, how.part, how)
         except DestinationError:
-            before = already_made(partition, request)
+            before = already_made(partition)
             if before is None:  # otherwise other tasks finished the pack meanwhile
                 raise
             return done_already(request.dst, before, quiet=how.quiet)
     if how.cluster is not None:
-        return _on_cluster(partition, request, how.cluster, how)
-    return _all(partition, request, quiet=how.quiet)
+        return _on_cluster(partition, how.cluster, how)
+    return _all(partition, quiet=how.quiet)
 
 
 def _require_new_pack(request: ConversionRequest) -> None:
@@ -198,18 +198,18 @@ def _require_sense(request: ConversionRequest, how: RunOptions) -> None:
             raise click.UsageError(str(error)) from error
 
 
-def _one(partition: Partition, request: ConversionRequest, number: int, how: RunOptions) -> int:
+def _one(partition: Partition, number: int, how: RunOptions) -> int:
     """Make one part, and finish the pack if this part was the last."""
     from packer._conversion.partition import begin
 
     with output.ProgressDisplay(f"{partition.destination.name}, part {number}", quiet=how.quiet) as display:
-        display.phase(f"listing {request.src.name}")
-        source = begin(partition, request, share=True, compare=False)  # otherwise every task would check all files
+        display.phase(f"listing {partition.request.src.name}")
+        source = begin(partition, share=True, compare=False)  # otherwise every task would check all files
         display.phase(None)
         part = partition.convert(
             source,
             number,
-            workers=request.workers,
+            workers=partition.request.workers,
             progress=display.show,
         )
     rate = part.images / max(part.seconds, 1e-9)
@@ -228,27 +228,27 @@ def _one(partition: Partition, request: ConversionRequest, number: int, how: Run
     return EXIT_STATUS["skipped"] if part.skipped else EXIT_STATUS["ok"]
 
 
-def _all(partition: Partition, request: ConversionRequest, *, quiet: bool) -> int:
+def _all(partition: Partition, *, quiet: bool) -> int:
     """Make all parts in this process, one after the other."""
     from packer._conversion.partition import make_all
 
     with output.ProgressDisplay(partition.destination.name, quiet=quiet) as display:
-        summary = make_all(partition, request, display.show)
+        summary = make_all(partition, display.show)
     notes = [*summary.notes, *_kept(summary.kept, summary.manifest)]
     say(_finished(partition, summary.manifest, summary.seconds, notes), quiet=quiet)
     return status_of(summary.manifest)
 
 
-def _on_cluster(partition: Partition, request: ConversionRequest, where: str, how: RunOptions) -> int:
+def _on_cluster(partition: Partition, where: str, how: RunOptions) -> int:
     """Make all parts on a Dask cluster."""
     from packer._conversion.dask import convert_on, open_client
     from packer._conversion.partition import SharedSource, begin
 
     started = time.monotonic()
     with output.ProgressDisplay(partition.destination.name, quiet=how.quiet) as display:
-        display.phase(f"listing {request.src.name}")
-        source = begin(partition, request, share=True)
-    shared = SharedSource.of(partition, source, request)
+        display.phase(f"listing {partition.request.src.name}")
+        source = begin(partition, share=True)
+    shared = SharedSource.of(partition, source)
     with open_client(where, how.jobs) as client:
         if not how.quiet:
             click.echo(f"packer: dashboard at {client.dashboard_link}", err=True)
@@ -257,7 +257,7 @@ def _on_cluster(partition: Partition, request: ConversionRequest, where: str, ho
                 client,
                 partition,
                 shared,
-                workers=request.workers,
+                workers=partition.request.workers,
                 progress=lambda p: display.update(
                     p.done, p.total, read=p.bytes_read, skipped=p.skipped, notes=output.rates(p.rates, p.workers)
                 ),

@@ -12,7 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,10 @@ from packer._conversion.convert import (
     Summary,
     conversion_settings,
     convert,
-    require_format,
-    require_parts,
-    require_policy,
     summary_of_made,
 )
 from packer._conversion.destination import Destination, PartCounts, PartTask, destination_of, part_name
-from packer._conversion.options import OutputOptions
-from packer._conversion.recipe import Recipe, provenance
+from packer._conversion.recipe import provenance
 from packer._conversion.request import REMEDY_OF_CLASSES, ConversionRequest, selected
 from packer._conversion.resume import compare_source, made_before, setting_differences, started_differently
 from packer._conversion.workspace import check_inputs
@@ -70,47 +66,33 @@ class Partition:
 
     Attributes
     ----------
-    destination : Path
-        The path of the new pack, absolute or a URL.
-    parts : int
-    recipe : Recipe
-    format : str
-    options : dict
-        The options of the format.
-    on_error : {"fail", "skip"}
-    overwrite : bool
-        Whether to replace an existing pack when all parts are complete. At a URL, nothing is replaced.
-    ignore_free_space : bool
-        Whether to begin even if the disk has less free space than the images' files need.
+    request : ConversionRequest
+        At a URL, nothing is replaced, even with `overwrite`.
     scratch : Path, optional
         The directory, on a node's own disk, in which a task makes its part before the part is copied to the
         destination. By default parts are made at the destination; for a URL, in `default_scratch`.
-
-    Raises
-    ------
-    OptionError
-        If `parts`, `format` or `on_error` is invalid.
     """
 
-    destination: Path
-    parts: int
-    recipe: Recipe
-    format: str
-    options: dict[str, Any] = field(default_factory=dict)
-    on_error: str = OutputOptions.on_error
-    overwrite: bool = False
-    ignore_free_space: bool = False
+    request: ConversionRequest
     scratch: Path | None = None
-
-    def __post_init__(self) -> None:
-        require_parts(require_format(self.format))
-        require_policy(self.on_error)
-        if self.parts < 1:
-            raise OptionError(f"parts must be 1 or more, not {self.parts}")
 
     def __getstate__(self) -> dict[str, Any]:
         """Return only the fields, without the cached `files`, whose connections cannot be pickled."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        return {"request": self.request, "scratch": self.scratch}
+
+    @cached_property
+    def destination(self) -> Path:
+        """The path of the new pack, absolute or a URL."""
+        path = self.request.dst
+        return path if is_url(path) else Path(os.path.abspath(path))
+
+    @property
+    def parts(self) -> int:
+        return self.request.parts or 1
+
+    @property
+    def format(self) -> str:
+        return self.request.format_row.name
 
     @cached_property
     def files(self) -> Destination:
@@ -120,8 +102,9 @@ class Partition:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The settings that determine the bytes of the parts, except the source, as JSON values."""
-        settings = conversion_settings(self.format, self.options, self.recipe)
-        return json.loads(json.dumps({**settings, "parts": self.parts, "on_error": self.on_error}))  # type: ignore[no-any-return]
+        request = self.request
+        settings = conversion_settings(self.format, request.format_options, request.recipe)
+        return json.loads(json.dumps({**settings, "parts": self.parts, "on_error": request.on_error}))  # type: ignore[no-any-return]
 
     @property
     def names(self) -> list[str]:
@@ -140,7 +123,7 @@ class Partition:
 
     def made_before(self, source: Source) -> Manifest | None:
         """Return the manifest of the whole pack if it was made from `source` with these settings, otherwise None."""
-        return made_before(self.destination, source, self.recipe, self.format, self.parts)
+        return made_before(self.destination, source, self.request.recipe, self.format, self.parts)
 
     def listing(self) -> Path:
         """Return the path of the source's list, which all tasks use; raise DestinationError if no job is running."""
@@ -182,12 +165,13 @@ class Partition:
         """
         files, source = self.files, None
         share, compare = share or files.always_shared, compare and not files.always_shared
-        files.check(overwrite=self.overwrite)
+        overwrite = self.request.overwrite
+        files.check(overwrite=overwrite)
         open_source = functools.cache(open_source)
         if fresh or files.job() is None:
             describe = functools.partial(self._describe, request)
             wait = float("inf") if share else 0
-            source = files.begin(open_source, describe, fresh=fresh, overwrite=self.overwrite, wait=wait)
+            source = files.begin(open_source, describe, fresh=fresh, overwrite=overwrite, wait=wait)
         return self._join(open_source, request, share=share, compare=compare) if source is None else source
 
     def convert(
@@ -227,7 +211,7 @@ class Partition:
             self.settings,
             piece.describe(),
             convert=self._conversion(piece, workers, progress),
-            is_at=lambda path: made_before(path, piece, self.recipe, self.format) is not None,
+            is_at=lambda path: made_before(path, piece, self.request.recipe, self.format) is not None,
         )
         try:
             counts = files.make(task, wait=wait)
@@ -248,16 +232,17 @@ class Partition:
         self, piece: Source, workers: int | None, progress: Callable[[ConversionProgress], None] | None
     ) -> Callable[[Path], Summary]:
         """Return a function that converts the images `piece` to a part; its argument is the path of the part."""
+        request = self.request
         return functools.partial(
             convert,
             piece,
-            recipe=self.recipe,
+            recipe=request.recipe,
             format=self.format,
-            options=self.options,
-            on_error=self.on_error,
+            options=request.format_options,
+            on_error=request.on_error,
             workers=workers,
             allow_empty=True,
-            ignore_free_space=self.ignore_free_space,
+            ignore_free_space=request.ignore_free_space,
             progress=progress,
         )
 
@@ -271,12 +256,13 @@ class Partition:
         DestinationError
             If the pack would be inside the source, or the disk has too little free space.
         """
-        made_of = provenance(source, self.recipe)
+        recipe = self.request.recipe
+        made_of = provenance(source, recipe)
         if len(source) < self.parts:
             raise SourceError(
                 f"{printable(source.root)}: {len(source)} images cannot be divided into {self.parts} parts"
             )
-        self.files.check_source(source, self.recipe, ignore_free_space=self.ignore_free_space)
+        self.files.check_source(source, recipe, ignore_free_space=self.request.ignore_free_space)
         return {
             "settings": dict(self.settings),
             "request": dict(request),
@@ -285,7 +271,7 @@ class Partition:
             "listed": source.origin is None and source.is_local and not isinstance(source, ListedSource),
             "made_of": dict(made_of.source),
             "images": len(source),
-            "overwrite": self.overwrite,
+            "overwrite": self.request.overwrite,
         }
 
     def _job(self) -> dict[str, Any]:
@@ -314,7 +300,7 @@ class Partition:
         """Raise ResumeError if a job has other settings; return whether this task is the first to skip bad files."""
         before = dict(job["settings"])
         # After a task has stopped at a bad file, the job may continue without such files: no part has left any out yet.
-        relaxed = (before["on_error"], self.on_error) == ("fail", "skip")
+        relaxed = (before["on_error"], self.request.on_error) == ("fail", "skip")
         if relaxed:
             before["on_error"] = "skip"
         differences = setting_differences(before, self.settings) + setting_differences(job["request"], request)
@@ -360,10 +346,11 @@ class SharedSource:
     classes_from: Path | None = None
 
     @classmethod
-    def of(cls, partition: Partition, source: Source, request: ConversionRequest) -> SharedSource:
+    def of(cls, partition: Partition, source: Source) -> SharedSource:
         """Return the source of a conversion that `begin` has begun."""
         if source.origin is None:
             return cls(partition.listing())
+        request = partition.request
         path, identities = Path(os.path.abspath(request.src)), source.identities()
         skip, classes_from = request.bad_samples().skip, request.classes_from
         fields = source.fields if classes_from is not None else ()
@@ -387,52 +374,36 @@ class SharedSource:
         return with_given_classes(source, self.fields, self.classes_from, bad, remedy=REMEDY_OF_CLASSES)
 
 
-def partition_of(request: ConversionRequest, scratch: Path | None = None) -> Partition:
-    """Return the partition for a request to convert in parts."""
-    return Partition(
-        request.dst if is_url(request.dst) else Path(os.path.abspath(request.dst)),
-        request.parts or 1,
-        request.recipe,
-        request.format_row.name,
-        request.format_options,
-        request.on_error,
-        request.overwrite,
-        request.ignore_free_space,
-        scratch,
-    )
-
-
 def convert_in_parts(
     request: ConversionRequest, progress: Callable[[ConversionProgress], None] | None = None
 ) -> Summary:
     """Convert in parts, and continue an interrupted conversion; if the pack is complete already, return its summary."""
-    partition = partition_of(request)
-    manifest = already_made(partition, request)
+    partition = Partition(request)
+    manifest = already_made(partition)
     if manifest is None:
-        return make_all(partition, request, progress)
+        return make_all(partition, progress)
     return summary_of_made(partition.destination, manifest, partition.files.size())
 
 
-def already_made(partition: Partition, request: ConversionRequest) -> Manifest | None:
+def already_made(partition: Partition) -> Manifest | None:
     """Return the manifest of the complete pack if an earlier run with the same request has made it, otherwise None."""
+    request = partition.request
     if request.fresh or request.overwrite or not partition.files.is_present():
         return None
-    return partition.made_before(_opening(partition, request)())
+    return partition.made_before(_opening(partition)())
 
 
-def begin(partition: Partition, request: ConversionRequest, *, share: bool, compare: bool = True) -> Source:
+def begin(partition: Partition, *, share: bool, compare: bool = True) -> Source:
     """Begin the job, or join a job that another process began; see `Partition.begin`."""
+    request = partition.request
     check_inputs(partition.destination, request.inputs())
-    opening = _opening(partition, request)
-    return partition.begin(opening, request.described(), share=share, compare=compare, fresh=request.fresh)
+    return partition.begin(_opening(partition), request.described(), share=share, compare=compare, fresh=request.fresh)
 
 
-def make_all(
-    partition: Partition, request: ConversionRequest, progress: Callable[[ConversionProgress], None] | None = None
-) -> Summary:
+def make_all(partition: Partition, progress: Callable[[ConversionProgress], None] | None = None) -> Summary:
     """Make the missing parts, one after the other, and join all parts."""
     started = time.monotonic()
-    source = begin(partition, request, share=False)
+    source = begin(partition, share=False)
     missing = partition.missing()
     done = continued = len(source) - sum(len(partition.rows(number, len(source))) for number in missing)
     read = kept = skipped = 0
@@ -443,7 +414,7 @@ def make_all(
 
     for number in missing:
         part = partition.convert(
-            source, number, workers=request.workers, progress=update if progress is not None else None
+            source, number, workers=partition.request.workers, progress=update if progress is not None else None
         )
         done += part.images
         read += part.bytes_in
@@ -485,7 +456,8 @@ def _opened_list(listing: Path) -> Source | None:
         return None
 
 
-def _opening(partition: Partition, request: ConversionRequest) -> Callable[[], Source]:
+def _opening(partition: Partition) -> Callable[[], Source]:
+    request = partition.request
     classes = request.classes()
 
     def opened() -> Source:

@@ -18,7 +18,7 @@ import packer
 from packer._account import BadSamples
 from packer._containers import list_samples
 from packer._containers.contract import Container, Entry
-from packer._conversion.partition import SharedSource, begin, finish, partition_of
+from packer._conversion.partition import Partition, SharedSource, begin, finish
 from packer._conversion.request import ConversionRequest
 from packer.errors import ImageError, PackerError, SourceError
 from tests.command import packer as run_packer
@@ -509,9 +509,9 @@ def test_tasks_leave_out_the_samples_that_the_whole_conversion_leaves_out(
     whole = tmp_path / "whole.lmdb"
     packer.convert(two, whole, classes_from=one, on_error="skip")
     request = ConversionRequest(src=two, dst=tmp_path / "out.lmdb", parts=2, classes_from=one, on_error="skip")
-    partition = partition_of(request)
-    source = begin(partition, request, share=True)
-    shared = pickle.loads(pickle.dumps(SharedSource.of(partition, source, request)))
+    partition = Partition(request)
+    source = begin(partition, share=True)
+    shared = pickle.loads(pickle.dumps(SharedSource.of(partition, source)))
     one.unlink()  # other machines need not have it
     for number in partition.missing():
         partition.convert(shared.open(), number)

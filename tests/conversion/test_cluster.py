@@ -19,6 +19,7 @@ from packer._conversion.convert import convert
 from packer._conversion.dask import ClusterProgress, _Watch, convert_on, open_client
 from packer._conversion.partition import Partition, SharedSource, finish
 from packer._conversion.recipe import Recipe
+from packer._conversion.request import ConversionRequest
 from packer._packs.info import digest
 from packer._sources.imagefolder import imagefolder_source
 from packer.errors import ClusterError, ResumeError
@@ -58,8 +59,8 @@ def client(cluster: Any) -> Iterator[Any]:
         yield client
 
 
-def begin(path: Path, tree: Path, parts: int = 12, **fields: Any) -> tuple[Partition, SharedSource]:
-    job = Partition(path, parts, Recipe("png"), "lmdb", **fields)
+def begin(path: Path, tree: Path, parts: int = 12, scratch: Path | None = None) -> tuple[Partition, SharedSource]:
+    job = Partition(ConversionRequest(src=tree, dst=path, parts=parts, codec="png"), scratch)
     job.begin(lambda: imagefolder_source(tree), {}, share=True)
     return job, SharedSource(job.listing())
 
@@ -196,7 +197,7 @@ def test_a_pack_on_a_cluster(cluster: Any, client: Any, tree: Path, whole: str, 
 def test_reports_of_new_nodes_arrive_while_progress_is_asked_for(tree: Path, tmp_path: Path) -> None:
     """Dask calls `note` on a thread of its own."""
     parts = 3000
-    watch = _Watch(Partition(tmp_path / "out.lmdb", parts, Recipe(), "lmdb"), 2 * parts)
+    watch = _Watch(Partition(ConversionRequest(src=tree, dst=tmp_path / "out.lmdb", parts=parts)), 2 * parts)
 
     def report() -> None:
         for part in range(parts):

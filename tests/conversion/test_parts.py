@@ -19,7 +19,7 @@ import pytest
 import packer
 from packer._conversion.convert import ConversionProgress, convert
 from packer._conversion.destination import LocalDestination
-from packer._conversion.partition import Partition, SharedSource, begin as begin_request, finish, partition_of
+from packer._conversion.partition import Partition, SharedSource, begin as begin_request, finish
 from packer._conversion.recipe import Recipe
 from packer._conversion.request import ConversionRequest
 from packer._conversion.workspace import Workspace, WorkspacePaths
@@ -47,7 +47,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def job(path: Path, parts: int = 4, format: str = "lmdb", **fields: Any) -> Partition:
-    return Partition(path, parts, fields.pop("recipe", Recipe()), format, **{"on_error": "skip", **fields})
+    scratch, options = fields.pop("scratch", None), {"on_error": "skip", **fields}
+    return Partition(ConversionRequest(src=path.parent, dst=path, parts=parts, format=format, **options), scratch)
 
 
 def begin(work: Partition, tree: Path, **options: Any) -> Source:
@@ -83,7 +84,7 @@ def test_parts_are_the_pack_in_one_piece(tree: Path, tmp_path: Path, format: str
 def test_every_codec(tree: Path, tmp_path: Path) -> None:
     recipe = Recipe("raw", ResizeSpec(16))
     convert(imagefolder_source(tree), tmp_path / "whole.lmdb", recipe=recipe, on_error="skip")
-    work = job(tmp_path / "parts.lmdb", recipe=recipe)
+    work = job(tmp_path / "parts.lmdb", codec="raw", resize=16)
     make_all(work, begin(work, tree))
     assert digest(tmp_path / "parts.lmdb") == digest(tmp_path / "whole.lmdb")
 
@@ -311,7 +312,7 @@ def test_tasks_must_agree(tree: Path, tmp_path: Path) -> None:
     begin(job(path, 4), tree)
     for other, what in [
         (job(path, 5), "parts= was 4 and is now 5"),
-        (job(path, recipe=Recipe("png")), "codec= was keep and is now png"),
+        (job(path, codec="png"), "codec= was keep and is now png"),
         (job(path, on_error="fail"), "on_error= was skip and is now fail"),
         (job(path, format="hdf5"), "the format was lmdb and is now hdf5"),
     ]:
@@ -402,7 +403,7 @@ def test_a_file_that_was_replaced_is_another_also_with_the_same_size(tree: Path,
 
 def test_younger_files_of_a_pack_that_was_encoded_anew_are_said(tree: Path, tmp_path: Path) -> None:
     tree = shutil.copytree(tree, tmp_path / "tree")
-    work = job(tmp_path / "pack.lmdb", 2, recipe=Recipe("png"))
+    work = job(tmp_path / "pack.lmdb", 2, codec="png")
     make_all(work, begin(work, tree))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -434,7 +435,7 @@ def test_parts_of_which_no_image_can_be_read(tmp_path: Path) -> None:
 
 def test_parts_are_made_on_scratch(tree: Path, tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
-    work = job(tmp_path / "pack.pth", 3, "pth", options={"shard_size": 9000}, scratch=scratch)
+    work = job(tmp_path / "pack.pth", 3, "pth", shard_size=9000, scratch=scratch)
     source = begin(work, tree)
     places = set()
 
@@ -477,7 +478,7 @@ def test_a_scratch_that_is_full_is_left_clean(tree: Path, tmp_path: Path, codec:
     if mounted.returncode:
         pytest.skip(f"needs the right to mount a tmpfs: {mounted.stderr.strip()}")
     try:
-        work = job(tmp_path / "pack.lmdb", 1, recipe=Recipe(codec), scratch=scratch)
+        work = job(tmp_path / "pack.lmdb", 1, codec=codec, scratch=scratch)
         part = work.convert(begin(work, tree), 0)
         assert note in part.note
         assert os.listdir(scratch) == []
@@ -641,8 +642,8 @@ def test_parts_of_a_shared_pack_record_what_was_not_selected(
     convert(imagefolder_source(tree), tmp_path / "pack.lmdb", on_error="skip")
     whole = packer.convert(tmp_path / "pack.lmdb", tmp_path / "whole.lmdb", **choice).manifest
     request = ConversionRequest(src=tmp_path / "pack.lmdb", dst=tmp_path / "out.lmdb", parts=2, **choice)
-    partition = partition_of(request)
-    shared = SharedSource.of(partition, begin_request(partition, request, share=True), request)
+    partition = Partition(request)
+    shared = SharedSource.of(partition, begin_request(partition, share=True))
     for number in partition.missing():
         partition.convert(shared.open(), number)
     assert finish(partition.destination).account == whole.account

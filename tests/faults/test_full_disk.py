@@ -21,6 +21,7 @@ import packer._conversion.workspace
 from packer._conversion.convert import convert
 from packer._conversion.partition import Partition
 from packer._conversion.recipe import Recipe
+from packer._conversion.request import ConversionRequest
 from packer._datasets.staging import stage
 from packer._formats import hdf5
 from packer._sources.imagefolder import imagefolder_source
@@ -91,7 +92,7 @@ def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(
     with pytest.raises(DestinationError, match=rf"the images need {needed / 1e6:,.1f} MB, but the disk has .* MB left"):
         convert(imagefolder_source(many), path)
     assert os.listdir(small_disk) == ["other"]
-    job = Partition(path, 3, Recipe(), format)
+    job = Partition(ConversionRequest(src=many, dst=path, parts=3))
     with pytest.raises(DestinationError, match="but the disk has"):
         job.begin(lambda: imagefolder_source(many), {})
     assert os.listdir(small_disk) == ["other"]

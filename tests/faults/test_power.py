@@ -14,7 +14,7 @@ import packer._conversion.pipeline
 import packer._conversion.workspace
 from packer._conversion.convert import Summary, convert
 from packer._conversion.partition import Partition, finish
-from packer._conversion.recipe import Recipe
+from packer._conversion.request import ConversionRequest
 from packer._conversion.workspace import ConversionRecord
 from packer._datasets.staging import stage
 from packer._formats import FORMATS, format_for
@@ -145,7 +145,7 @@ def test_the_power_fails_during_a_conversion_in_parts(
     start(tree, tmp_path / "whole.lmdb")
 
     def begun(directory: Path) -> tuple[Partition, Source]:
-        job = Partition(directory / "pack.lmdb", 2, Recipe(), "lmdb", on_error="skip")
+        job = Partition(ConversionRequest(src=tree, dst=directory / "pack.lmdb", parts=2, on_error="skip"))
         return job, job.begin(lambda: imagefolder_source(tree), {})
 
     def keep_state(missing: list[int]) -> None:

@@ -17,6 +17,7 @@ from PIL import Image
 from packer._conversion.convert import convert
 from packer._conversion.partition import Partition, finish
 from packer._conversion.recipe import Recipe
+from packer._conversion.request import ConversionRequest
 from packer._fields import DTYPES, Field
 from packer._formats import open_pack
 from packer._images.jpeg_tiles import read_tiles
@@ -64,15 +65,15 @@ def write(kind: str, path: Path, small: Path, wide: Path) -> None:
     codec, _, tiling = kind.partition("-")
     tiled = tiling.startswith("tiled")
     size = 24 if tiled else 16
-    recipe = Recipe(codec, tiles=tiled) if codec == "keep" else Recipe(codec, ResizeSpec(size), tiles=tiled)
+    resize = None if codec == "keep" else size
     if kind in FIELDED:
         source = fielded(small)
     else:
         source = labeled(kind, small) if kind in LABELED else imagefolder_source(wide if tiled else small)
     if not kind.endswith("-parts"):
-        convert(source, path, recipe=recipe)
+        convert(source, path, recipe=Recipe(codec, None if resize is None else ResizeSpec(resize), tiles=tiled))
         return
-    job = Partition(path, PARTS, recipe, next(format for format in SUFFIXES if SUFFIXES[format] == path.suffix))
+    job = Partition(ConversionRequest(src=small, dst=path, parts=PARTS, codec=codec, resize=resize, tiles=tiled))
     for number in range(PARTS):
         job.convert(job.begin(lambda: source, {}), number)
     finish(path)

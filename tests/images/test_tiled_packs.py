@@ -17,6 +17,7 @@ from packer._conversion.convert import convert
 from packer._conversion.partition import Partition
 from packer._conversion.pipeline import prepare
 from packer._conversion.recipe import Recipe
+from packer._conversion.request import ConversionRequest
 from packer._formats import open_pack
 from packer._images.extension import _native
 from packer._images.jpeg_tiles import read_tiles
@@ -208,7 +209,7 @@ def test_a_pack_is_tiled(tree: Path, tmp_path: Path, recipe: Recipe) -> None:
 def test_a_pack_without_jpegs_is_not_tiled(tree: Path, tmp_path: Path, codec: str) -> None:
     convert(imagefolder_source(tree).limited(4), tmp_path / "x.lmdb", recipe=Recipe(codec))
     source, tiled = pack_source(tmp_path / "x.lmdb"), Recipe(tiles=True)
-    job = Partition(tmp_path / "y.lmdb", 2, tiled, "lmdb")
+    job = Partition(ConversionRequest(src=tree, dst=tmp_path / "y.lmdb", parts=2, tiles=True))
     for attempt in (lambda: convert(source, job.destination, recipe=tiled), lambda: job.begin(lambda: source, {})):
         with pytest.raises(SourceError, match=f"its samples are stored as {codec}, but only JPEGs can have tiles"):
             attempt()

@@ -16,7 +16,7 @@ from PIL import Image
 import packer
 from packer._conversion.dask import convert_on
 from packer._conversion.partition import Partition, SharedSource, finish
-from packer._conversion.recipe import Recipe
+from packer._conversion.request import ConversionRequest
 from packer._sources.base import Source
 from packer._sources.imagefolder import imagefolder_source
 from packer._storage.remote.urls import UrlPath
@@ -37,8 +37,7 @@ def on_a_disk(path: Path, name: str) -> dict[str, bytes]:
 
 def begin(url: str, tree: Path, scratch: Path, parts: int = 3, **said: Any) -> tuple[Partition, Source]:
     """Begin or join a job, as a task of an array on a node with this scratch does."""
-    recipe, format = said.pop("recipe", Recipe()), {".lmdb": "lmdb", ".pth": "pth"}[url[url.rindex(".") :]]
-    made = Partition(UrlPath(url), parts, recipe, format, scratch=scratch, **said)  # type: ignore[arg-type]
+    made = Partition(ConversionRequest(src=tree, dst=UrlPath(url), parts=parts, **said), scratch)  # type: ignore[arg-type]
     job = pickle.loads(pickle.dumps(made))
     return job, job.begin(lambda: imagefolder_source(tree), {"src": str(tree)})
 
@@ -215,14 +214,14 @@ def test_what_is_no_part_of_this_job_is_not_joined(s3: Any, bucket: str, photo_t
     with pytest.raises(DestinationError, match="2 of 3 parts are missing: 1, 2"):
         job.files.finish()
     with pytest.raises(ResumeError, match=r"t\.lmdb\.partial contains an unfinished conversion .*\n.*codec= was keep"):
-        begin(url, photo_tree, scratch, recipe=Recipe("png"))
+        begin(url, photo_tree, scratch, codec="png")
     s3.delete_object(Bucket=bucket, Key="t.lmdb.partial/parts.json")
     with pytest.raises(DestinationError, match="contains objects that are neither a pack nor a conversion in parts"):
         begin(url, photo_tree, scratch)
     # A task that was believed dead brings a part of a job that was dropped.
     part = s3.get_object(Bucket=bucket, Key="t.lmdb/part-00000.lmdb")["Body"].read()
     s3.delete_object(Bucket=bucket, Key="t.lmdb/part-00000.lmdb")
-    job, source = begin(url, photo_tree, scratch, recipe=Recipe("png"))
+    job, source = begin(url, photo_tree, scratch, codec="png")
     s3.put_object(Bucket=bucket, Key="t.lmdb/part-00000.lmdb", Body=part)
     with pytest.raises(DestinationError, match=r"part-00000\.lmdb: is a part of another conversion"):
         job.convert(source, 0)
