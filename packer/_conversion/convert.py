@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from packer._codecs import UNLABELED
-from packer._conversion.options import ERROR_POLICIES, OutputOptions
+from packer._conversion.options import OutputOptions
 from packer._conversion.pipeline import Batch, ConversionPipeline, threads_for
 from packer._conversion.recipe import Provenance, Recipe, provenance
 from packer._conversion.stream import Stream, StreamSource
@@ -182,7 +182,7 @@ def convert(
     Raises
     ------
     ValueError
-        If an argument has an invalid value.
+        If there is no such format.
     ImageError
         With ``on_error="fail"``, for the first file that is not a readable image, or changed after it was listed.
     CorruptPackError
@@ -195,7 +195,8 @@ def convert(
     recipe, options = recipe or Recipe(), dict(options or {})
     destination = Path(os.path.abspath(destination))
     row = format_for(destination) if format is None else require_format(format)
-    _check_arguments(on_error, workers, report)
+    if report is not None:
+        check_report(report)
     if not checked:
         check_destination(destination, overwrite=overwrite)
     check_outside(destination, source.tree)
@@ -246,14 +247,6 @@ def convert(
         notes=[*source.remarks(), *filter(None, [note_on_overhead(row.name, manifest.count, data, bytes_out)])],
         not_looked_at=dict(source.others.counts),
     )
-
-
-def _check_arguments(on_error: str, workers: int | None, report: str | os.PathLike[str] | None) -> None:
-    require_policy(on_error)
-    if workers is not None and workers < 1:
-        raise OptionError(f"workers must be 1 or more, not {workers}")
-    if report is not None:
-        check_report(report)
 
 
 def _writer_for(source: Source, format: Format, options: Mapping[str, Any]) -> tuple[type[Writer], Mapping[str, str]]:
@@ -382,12 +375,6 @@ def require_parts(format: Format) -> None:
             f"{option('parts')} makes a directory of packs, which other tools cannot read as {format.suffixes[0]}. "
             f"Leave out {option('parts')}."
         )
-
-
-def require_policy(on_error: str) -> None:
-    """Raise ValueError if `on_error` is neither "fail" nor "skip"."""
-    if on_error not in ERROR_POLICIES:
-        raise OptionError(f"on_error must be 'fail' or 'skip', not {on_error!r}")
 
 
 def require_space(source: Source, recipe: Recipe, destination: Path, done: int = 0) -> None:

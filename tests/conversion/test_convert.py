@@ -365,17 +365,9 @@ def test_destinations_that_cannot_be(tree: Path, tmp_path: Path) -> None:
     for name in ("x.zip", "x", ".lmdb"):
         with pytest.raises(DestinationError, match=r"none of|is not one of \.lmdb, \.h5, \.hdf5, \.pth"):
             convert_tree(tree, tmp_path / name)
-    for options, message in [
-        ({"on_error": "ignore"}, "on_error must be 'fail' or 'skip', not 'ignore'"),
-        (
-            {"format": "x"},
-            "format must be one of lmdb, hdf5, pth, wds, tfrecord, rec, mds, caffe, n5, parquet, not 'x'",
-        ),
-        ({"workers": 0}, "workers must be 1 or more, not 0"),
-        ({"workers": -2}, "workers must be 1 or more, not -2"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            convert_tree(tree, tmp_path / "x.lmdb", **options)
+    formats = "lmdb, hdf5, pth, wds, tfrecord, rec, mds, caffe, n5, parquet"
+    with pytest.raises(ValueError, match=f"format must be one of {formats}, not 'x'"):
+        convert_tree(tree, tmp_path / "x.lmdb", format="x")
     assert os.listdir(tmp_path) == ["file"]
 
 
