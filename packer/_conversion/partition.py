@@ -17,7 +17,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from packer._account import BadSamples
 from packer._conversion.convert import (
     ConversionProgress,
     Summary,
@@ -35,7 +34,7 @@ from packer._manifest import Manifest
 from packer._sources.base import Source
 from packer._sources.labels import with_given_classes
 from packer._sources.pack import pack_source
-from packer._sources.scan_list import ListedSource, is_listing, listed_source
+from packer._sources.scan_list import ListedSource, listed_source
 from packer._storage.remote.urls import is_url
 from packer.errors import ImageError, OptionError, PackerError, SourceError, printable
 
@@ -316,34 +315,22 @@ class SharedSource:
     Attributes
     ----------
     path : Path
+    request : ConversionRequest, optional
+        The request to convert a pack, which selects the pack's samples; None for a listing.
     classes : list of str, optional
-        Class names in the order of their ids, instead of the class names of a pack.
-    limit : int, optional
-        The number of images to take.
+        Class names in the order of their ids, instead of the class names of the pack.
     identities : list of str, optional
-        The identities that a pack must have; see `Source.identities`.
-    sample : int, optional
-        The number of images to take, evenly spread.
-    where : str, optional
-        A condition on the samples of a pack, applied before `limit` and `sample`.
-    skip : bool
-        Whether to leave out samples with a class that is missing in `classes`, or in the classes of `fields`; otherwise
-        such a sample is an error.
+        The identities that the pack must have; see `Source.identities`.
     fields : tuple of Field
-        Fields whose class ids replace those in the samples' fields of the same name; empty without `classes_from`.
-    classes_from : Path, optional
-        The path of the pack from which these class ids come, for messages. Tasks do not open that pack.
+        Fields whose class ids replace those in the samples' fields of the same name. They come from the request's
+        `classes_from`, a pack that tasks do not open; empty without it.
     """
 
     path: Path
+    request: ConversionRequest | None = None
     classes: list[str] | None = None
-    limit: int | None = None
     identities: list[str] | None = None
-    sample: int | None = None
-    where: str | None = None
-    skip: bool = False
     fields: tuple[Field, ...] = ()
-    classes_from: Path | None = None
 
     @classmethod
     def of(cls, partition: Partition, source: Source) -> SharedSource:
@@ -351,27 +338,26 @@ class SharedSource:
         if source.origin is None:
             return cls(partition.listing())
         request = partition.request
-        path, identities = Path(os.path.abspath(request.src)), source.identities()
-        skip, classes_from = request.bad_samples().skip, request.classes_from
-        fields = source.fields if classes_from is not None else ()
-        choice = request.limit, identities, request.sample, request.where
-        return cls(path, request.classes(), *choice, skip, fields, classes_from)
+        fields = source.fields if request.classes_from is not None else ()
+        return cls(Path(os.path.abspath(request.src)), request, request.classes(), source.identities(), fields)
 
     def open(self) -> Source:
         """Open the source, in constant time; raise SourceError if the source is a pack that has been replaced."""
-        source = listed_source(self.path) if is_url(self.path) or is_listing(self.path) else self._pack()
+        if self.request is None:
+            return listed_source(self.path)
+        source = self._pack(self.request)
         if self.identities is not None and source.identities() != self.identities:
             raise SourceError(f"{printable(self.path)}: the pack was replaced after the conversion began")
-        return selected(source, self.limit, self.sample)
+        return selected(source, self.request.limit, self.request.sample)
 
-    def _pack(self) -> Source:
-        source = pack_source(self.path, classes=self.classes, bad=BadSamples(skip=self.skip))
-        if self.where is not None:
-            source = source.where(self.where)
-        if self.classes_from is None:
+    def _pack(self, request: ConversionRequest) -> Source:
+        source = pack_source(self.path, classes=self.classes, bad=request.bad_samples())
+        if request.where is not None:
+            source = source.where(request.where)
+        if request.classes_from is None:
             return source
-        bad = BadSamples(skip=self.skip)
-        return with_given_classes(source, self.fields, self.classes_from, bad, remedy=REMEDY_OF_CLASSES)
+        bad = request.bad_samples()
+        return with_given_classes(source, self.fields, request.classes_from, bad, remedy=REMEDY_OF_CLASSES)
 
 
 def convert_in_parts(

@@ -47,8 +47,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def job(path: Path, parts: int = 4, format: str = "lmdb", **fields: Any) -> Partition:
-    scratch, options = fields.pop("scratch", None), {"on_error": "skip", **fields}
-    return Partition(ConversionRequest(src=path.parent, dst=path, parts=parts, format=format, **options), scratch)
+    scratch, options = fields.pop("scratch", None), {"src": path.parent, "on_error": "skip", **fields}
+    return Partition(ConversionRequest(dst=path, parts=parts, format=format, **options), scratch)
 
 
 def begin(work: Partition, tree: Path, **options: Any) -> Source:
@@ -284,9 +284,9 @@ def test_another_pack_of_the_same_names(tree: Path, tmp_path: Path) -> None:
     root, file, _ = changed_tree(tree, tmp_path, "class_02/0005.jpg")
     pack, path = tmp_path / "source.lmdb", tmp_path / "pack.lmdb"
     convert(imagefolder_source(root), pack, on_error="skip")
-    work = job(path, 4)
+    work = job(path, 4, src=pack)
     source = work.begin(lambda: pack_source(pack), {}, share=True)
-    shared = SharedSource(pack, identities=source.identities())
+    shared = SharedSource.of(work, source)
     work.convert(shared.open(), 0)
     solid(file)
     convert(imagefolder_source(root), pack, on_error="skip", overwrite=True)
@@ -630,9 +630,10 @@ def test_a_shared_source_opens_what_it_is(tree: Path, tmp_path: Path) -> None:
     convert(imagefolder_source(tree), tmp_path / "pack.lmdb", on_error="skip")
     write_listing(imagefolder_source(tree), tmp_path / "list")
     assert len(SharedSource(tmp_path / "list").open()) == 62
-    assert len(SharedSource(tmp_path / "pack.lmdb", limit=7).open()) == 7
+    request = ConversionRequest(src=tmp_path / "pack.lmdb", dst=tmp_path / "out.lmdb", limit=7)
+    assert len(SharedSource(request.src, request).open()) == 7
     classes = ["class_02", "class_01", "class_00"]
-    assert SharedSource(tmp_path / "pack.lmdb", classes).open().classes == classes
+    assert SharedSource(request.src, request, classes).open().classes == classes
 
 
 @pytest.mark.parametrize("choice", [{"limit": 7}, {"sample": 7}, {"where": "width == 40", "limit": 7}], ids=str)
