@@ -26,6 +26,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -176,13 +177,8 @@ class S3Bucket:
         return None
 
     def keys_below(self, prefix: str, most: int | None = None) -> list[str]:
-        """Return the keys that begin with `prefix`, in the store's order; stop after about `most` keys."""
-        found: list[str] = []
-        with self._calling(prefix, "listed"):
-            limit = {"MaxItems": most} if most else {}
-            for page in self._pages("list_objects_v2", Prefix=prefix, PaginationConfig=limit):
-                found += [entry["Key"] for entry in page.get("Contents", ())]
-        return found
+        """Return the keys that begin with `prefix`, in the store's order; at most `most` keys."""
+        return [key for key, *_ in itertools.islice(self.objects_below(prefix), most)]
 
     def objects_below(self, prefix: str) -> Iterator[tuple[str, int, str, int]]:
         """Yield key, size, ETag with its quotes, and time in ns of the objects with keys that begin with `prefix`."""
