@@ -76,8 +76,11 @@ class Partition:
     scratch: Path | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return only the fields, without the cached `files`, whose connections cannot be pickled."""
-        return {"request": self.request, "scratch": self.scratch}
+        """Return the state for another process, which may have another working directory.
+
+        The cached `files` are left out: their connections cannot be pickled.
+        """
+        return {"request": self.request, "scratch": self.scratch, "destination": self.destination}
 
     @cached_property
     def destination(self) -> Path:

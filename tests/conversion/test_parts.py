@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import pkgutil
 import shutil
 import subprocess
@@ -624,6 +625,13 @@ def test_finish_without_parts(tmp_path: Path) -> None:
     with pytest.raises(DestinationError, match="--parts"):
         finish(tmp_path / "pack.lmdb")
     assert os.listdir(tmp_path) == []
+
+
+def test_a_task_in_another_directory_has_the_same_destination(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    task = pickle.dumps(Partition(ConversionRequest(src=Path("tree"), dst=Path("pack.lmdb"), parts=2)))
+    monkeypatch.chdir("/")
+    assert pickle.loads(task).destination == tmp_path / "pack.lmdb"
 
 
 def test_a_shared_source_opens_what_it_is(tree: Path, tmp_path: Path) -> None:
