@@ -1,4 +1,4 @@
-"""packer's C with fewer vectors than the processor has, which has to give the same."""
+"""Fixtures: packer's C compiled without some or all vector instructions of the processor, for comparison."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FEWER = ["PLAIN", "NO_AVX512"] if platform.machine().lower() in ("x86_64", "amd6
 
 
 def compiled(path: Path, without: str) -> None:
-    """Compile packer's C without some vectors, on all processors: other workers of the tests may wait for it."""
+    """Compile packer's C without some vectors, on all processors, because other test workers may wait for it."""
     native_c = ROOT / "packer/_images/native"
     sources = sorted(native_c.rglob("*.c"))
     compiler = os.environ.get("CC") or sysconfig.get_config_var("CC")
@@ -33,7 +33,7 @@ def compiled(path: Path, without: str) -> None:
         pytest.skip("needs a C compiler and the sources")
     line = [*compiler.split(), "-std=c11", "-O1", "-fPIC", "-ffp-contract=off", f"-DPACKER_{without}"]
     line += ["-DPy_LIMITED_API=0x030A0000", f"-I{sysconfig.get_path('include')}", f"-I{native_c}"]
-    line += [*os.environ.get("CFLAGS", "").split()]  # such as scripts/coverage has
+    line += [*os.environ.get("CFLAGS", "").split()]  # scripts/coverage sets some
 
     def run(*arguments: str | Path) -> None:
         made = subprocess.run([*line, *arguments], capture_output=True, text=True, check=False)
@@ -42,8 +42,8 @@ def compiled(path: Path, without: str) -> None:
 
     included: list[str | Path] = []
     if without != "PLAIN" and "clang" not in compiler:
-        # GCC takes longer to read the header of the vectors, for each source, than to compile most of them.
-        line.append("-D_GNU_SOURCE")  # which sources define before their first header
+        # GCC takes longer to read the header of the vectors than to compile most of the sources.
+        line.append("-D_GNU_SOURCE")  # sources define it before their first header
         header = path.parent / "header.h"
         header.write_text("#include <immintrin.h>\n", "ascii")
         run("-x", "c-header", header, "-o", header.with_suffix(".h.gch"))
@@ -80,7 +80,7 @@ def other(request: pytest.FixtureRequest, common_tmp: Path) -> ModuleType:
 
 @pytest.fixture
 def by_both(other: ModuleType) -> Iterator[Callable[[Callable[[], Pixels | None]], bool]]:
-    """Return a function that tells whether something gives the same with all vectors and with fewer."""
+    """Return a function that tells whether a call returns the same pixels with all vectors and with fewer."""
     with pytest.MonkeyPatch.context() as patch:
 
         def same(draw: Callable[[], Pixels | None]) -> bool:

@@ -1,6 +1,6 @@
-"""JPEGs of any sampling and of any scans, written from coefficients (ITU-T T.81, annexes B, F and G).
+"""Write JPEGs with any sampling factors and any scans from coefficients (ITU-T T.81, annexes B, F and G).
 
-Encoders write few of the kinds that there are. Nothing here is shared with packer's own code.
+Common encoders write only a few of the samplings and scans that the standard allows. No code here is packer's.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Coefficients = npt.NDArray[np.int64]
 Factors = tuple[tuple[int, int], ...]
 
 ZIGZAG = sorted(range(64), key=lambda at: (at // 8 + at % 8, (at // 8 if (at // 8 + at % 8) % 2 else at % 8)))
-"""Where in a block of 8 x 8 the coefficients stand, in the order in which they are written."""
+"""The positions of the coefficients in a block of 8 x 8, in zigzag order."""
 
 
 class Scan(NamedTuple):
-    """A scan: its components, its first and last coefficient, and the bits above and below which it brings."""
+    """A scan: its components, first and last coefficient, and successive approximation (Ah and Al in T.81)."""
 
     components: tuple[int, ...]
     first: int = 0
@@ -37,7 +37,7 @@ def draw_coefficients(rng: np.random.Generator, size: tuple[int, int], factors: 
     Returns
     -------
     list of (rows, columns, 64) int64 array
-        Whole MCUs; the coefficients in the order in which they are written. Most are 0.
+        The blocks of whole MCUs, with coefficients in zigzag order. Most coefficients are 0.
     """
     (height, width), (across, down) = size, _most(factors)
     planes = []
@@ -53,7 +53,7 @@ def draw_coefficients(rng: np.random.Generator, size: tuple[int, int], factors: 
 
 @st.composite
 def scripts(draw: st.DrawFn, components: int) -> list[Scan]:
-    """Draw progressive scans that bring all bits of all coefficients, in any order that is allowed."""
+    """Draw progressive scans that transmit all bits of all coefficients, in an order that the standard allows."""
     everything = tuple(range(components))
     lowest = draw(st.integers(0, 3))
     together = [everything] if draw(st.booleans()) else [(index,) for index in everything]
@@ -88,15 +88,15 @@ def write(
     factors : tuple of (across, down)
         The sampling factors of each component.
     planes : list of arrays
-        As `draw_coefficients` gives them.
+        The blocks of each component, as `draw_coefficients` returns them.
     scans : list of Scan
-        One of all components and coefficients makes a sequential image, and others a progressive one.
+        Scans of all coefficients make a sequential image, other scans a progressive one.
     restarts : int
-        How many MCUs stand between two restart markers; 0 without them.
+        The number of MCUs between two restart markers; 0 for none.
     adobe : int, optional
-        The colours that an Adobe segment says.
+        The colour transform in an Adobe segment; None for no such segment.
     quantum : int
-        What all coefficients are multiplied by.
+        The quantisation step of all coefficients.
     """
     pieces = [b"\xff\xd8"]
     if adobe is not None:
@@ -136,11 +136,11 @@ def _table(short: list[int], long: list[int]) -> tuple[bytes, bytes]:
     return bytes(counts), bytes([*short, *long])
 
 
-_ENDS = range(0x10, 0xF0, 0x10)  # of several blocks, which only progressive scans have
+_ENDS = range(0x10, 0xF0, 0x10)  # end-of-band runs of several blocks, only in progressive scans
 _SYMBOLS = [symbol for symbol in range(256) if symbol % 16 <= 10 and symbol not in _ENDS]
 _DC_TABLE = _table(list(range(8)), list(range(8, 12)))
 _SEQUENTIAL = _DC_TABLE, _table(_SYMBOLS[:120], _SYMBOLS[120:])
-_PROGRESSIVE = _DC_TABLE, _table(_SYMBOLS[:120], [*_SYMBOLS[120:], *_ENDS])  # the same codes, and more
+_PROGRESSIVE = _DC_TABLE, _table(_SYMBOLS[:120], [*_SYMBOLS[120:], *_ENDS])  # the codes of _SEQUENTIAL, and more
 
 
 def _codes(counts: bytes, symbols: bytes) -> dict[int, str]:
@@ -157,7 +157,7 @@ _DC, _AC = (_codes(*table) for table in _PROGRESSIVE)
 
 
 def _value(number: int) -> str:
-    """Return the bits of a number after its code, as many as the code says."""
+    """Return the additional bits that follow the code of a number's size."""
     if number == 0:
         return ""
     bits = abs(number).bit_length()
@@ -199,14 +199,14 @@ def _coded(size: tuple[int, int], factors: Factors, planes: list[Coefficients], 
 
 
 class _Segment:
-    """The bits of a segment."""
+    """The bits of one entropy-coded segment."""
 
     def __init__(self, scan: Scan) -> None:
         self._scan = scan
         self._bits: list[str] = []
         self._sent: dict[int, int] = {}
-        self._run = 0  # blocks that end, of which nothing was written yet
-        self._corrections: list[str] = []  # of these blocks
+        self._run = 0  # blocks of an end-of-band run that is not yet written
+        self._corrections: list[str] = []  # the correction bits of these blocks
 
     def write(self, index: int, block: list[int]) -> None:
         if self._scan.first == 0 and self._scan.high:

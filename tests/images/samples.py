@@ -1,4 +1,4 @@
-"""Encoded images for the tests of `packer._images`, and what Pillow makes of them."""
+"""Encoded images for the tests of `packer._images`, and Pillow's pixels of them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def oriented(pixels: npt.NDArray[Any], orientation: int, kind: str = "JPEG") -> 
 
 
 def tiff_orientation(order: str, kind: int, value: int) -> bytes:
-    """Return the EXIF payload of an APP1 segment that holds the orientation as TIFF type `kind`."""
+    """Return the EXIF payload of an APP1 segment with the orientation as TIFF type `kind`."""
     magic = {"<": b"II*\0", ">": b"MM\0*"}[order]
     field = struct.pack(order + {1: "B3x", 3: "H2x", 4: "I"}[kind], value)
     return b"Exif\0\0" + magic + struct.pack(order + "IHHHI", 8, 1, 0x0112, kind, 1) + field + struct.pack("I", 0)
@@ -94,7 +94,7 @@ def png_chunk(name: bytes, body: bytes) -> bytes:
 
 
 def pillow_pixels(data: Buffer) -> npt.NDArray[np.uint8] | None:
-    """Return what ImageFolder shows; None where Pillow cannot read it."""
+    """Return the pixels that ImageFolder returns, or None if Pillow cannot read the image."""
     try:
         with Image.open(io.BytesIO(data)) as image:
             return np.asarray(image.convert("RGB"))

@@ -1,4 +1,4 @@
-"""Whatever an image is, each decoder gives what Pillow gives, or refuses as Pillow does."""
+"""For any image, each decoder returns Pillow's pixels, or refuses the image if Pillow does."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tests.images.samples import encoded, photo, tiff_orientation
 
 ALL = ("auto", *installed_decoders())
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Pillow's, about damaged metadata
+pytestmark = pytest.mark.filterwarnings("ignore")  # Pillow warns about damaged metadata
 
 
 def refused_by_all(data: bytes) -> bool:
-    """Tell whether no decoder gives any pixels, and packer's own C none of the whole image."""
+    """Tell whether every decoder refuses an image, and packer's C does not decode the whole of it."""
     for decoder in ALL:
         try:
             decode(data, decoder=decoder)
@@ -91,7 +91,7 @@ def test_an_image_of_too_many_scans_is_refused_by_all_whatever_pillow_thinks_of_
 
 
 def with_metadata(*pieces: tuple[int, bytes], instead_of_jfif: bool = False) -> bytes:
-    """Return a photo with more segments: each its marker's second byte and its content."""
+    """Return a photo with more segments, given as the second byte of the marker and the content."""
     data = encoded(photo(40, 56), "JPEG", quality=80)
     (_, _, end) = next(segments(data))
     made = b"".join(struct.pack(">BBH", 0xFF, marker, len(content) + 2) + content for marker, content in pieces)

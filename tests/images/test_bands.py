@@ -1,4 +1,4 @@
-"""Bands and bits of TIFFs: all that there are, or a refusal that says how many; and no line of a library's own."""
+"""packer reads all bands and bits of a TIFF, or refuses it with their numbers; libtiff prints nothing."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_a_directory_that_lies_is_an_error_or_as_it_says(tag: int, value: int) -
 
 
 def test_alpha_and_animations_of_other_formats() -> None:
-    """What Pillow reads whole, `unchanged` gives; of several pages the first, which is said."""
+    """`unchanged` returns the alpha that Pillow reads; images with several pages have a finding."""
     alpha = Image.fromarray(noise(4, "u1"))
     pages = [Image.fromarray(noise(3, "u1")), Image.fromarray(noise(3, "u1")[::-1].copy())]
     for kind in ("PNG", "TIFF", "WEBP"):
@@ -199,7 +199,7 @@ def damaged_tiff(compression: str) -> bytes:
 
 @pytest.mark.skipif(libtiff._library() is None, reason="Pillow has libtiff inside of itself")
 def test_what_libtiff_says_is_said_of_the_file(capfd: pytest.CaptureFixture[str]) -> None:
-    """Also where Pillow takes the damaged image, of which nothing else tells; in many threads at once."""
+    """Also for a damaged image that Pillow accepts without an error, and in many threads at once."""
     with pytest.raises(ImageError, match=r"cannot be decoded: .* \(libtiff: .*\)"):
         inspect(damaged_tiff("tiff_lzw"))
     damaged, whole = damaged_tiff("group4"), tiff(noise(3, "u1"), deflated=True)
@@ -209,12 +209,12 @@ def test_what_libtiff_says_is_said_of_the_file(capfd: pytest.CaptureFixture[str]
     assert found == [expected, ()] * 40
     assert decode(damaged).shape == (64, 64, 3)
     assert not capfd.readouterr().err
-    Image.open(io.BytesIO(damaged)).load()  # of somebody else, who is told as before
+    Image.open(io.BytesIO(damaged)).load()  # other users of Pillow still get libtiff's messages
     assert "Fax4Decode: Bad code word" in capfd.readouterr().err
 
 
 def test_pillow_still_reads_big_endian_numbers_wrongly_by_itself() -> None:
-    """Where this fails, Pillow reads the samples of compressed TIFFs in the right order, and packer need not."""
+    """If this fails, Pillow reads compressed big-endian samples correctly, and packer need not read them itself."""
     samples = noise(1, "f4")
     data = tiff(samples, GREY, order=">", deflated=True)
     with opened(data) as image:
@@ -224,7 +224,7 @@ def test_pillow_still_reads_big_endian_numbers_wrongly_by_itself() -> None:
 
 
 def test_tags_that_refer_to_one_place_take_no_memory() -> None:
-    """Each entry of a directory takes 12 bytes, and may promise as many numbers as the file has room for."""
+    """An entry of a directory takes 12 bytes, but may declare as many numbers as fit into the file."""
     count, size = 100, 1 << 20
     for tags in ([tiffs.BITS] * count, range(1000, 1000 + count)):
         entries = b"".join(struct.pack("<HHII", tag, 4, size // 8, 512) for tag in tags)

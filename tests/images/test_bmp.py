@@ -1,4 +1,4 @@
-"""Plain BMPs: packer's own pixels are Pillow's, of the whole and of parts, and other BMPs are left to Pillow."""
+"""packer reads plain BMPs, whole or in part, with Pillow's pixels; it leaves other BMPs to Pillow."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_part_is_that_of_the_whole(drawn: st.DataObject) -> None:
 
 
 def test_the_decoder_pillow_is_pillow_for_a_plain_bmp_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Pillow that reads no BMP shows who reads it."""
+    """Without Pillow's BMP plugin, only packer's own reader can decode the file."""
     rectangle, size = (1, 2, 3, 4), (7, 9)
     assert np.array_equal(decode(PHOTO, decoder="pillow"), photo(7, 9))
     assert np.array_equal(RectangleDecoder(decoder="pillow").decode(PHOTO, rectangle, size), photo(7, 9)[1:4, 2:6])
@@ -86,7 +86,7 @@ def test_changed_headers_give_what_pillow_gives(place: int, byte: int) -> None:
 
 def test_one_that_is_cut_short_or_too_large_is_refused() -> None:
     with pytest.raises(ImageError):
-        decode(PHOTO[:-2])  # the very last byte belongs to no pixel
+        decode(PHOTO[:-2])  # the last byte of the file is padding
     with pytest.raises(ImageTooLargeError):
         decode(PHOTO, max_pixels=62)
 

@@ -1,4 +1,4 @@
-"""Boxes and keypoints that crops and turns move: torchvision's positions."""
+"""Crops and orientations move boxes and keypoints to torchvision's positions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def drawn_keypoints(size: tuple[int, int], seed: int) -> Numbers:
 
 
 def executed(value: Any, box: Box) -> Any:
-    """Take the steps of a record with torchvision's functions."""
+    """Apply the steps of a crop record with torchvision's functions."""
     value = functional.resized_crop(value, *box.rectangle, list(box.scaled))
     after = [out + cut - scaled for out, cut, scaled in zip(box.out, box.cut, box.scaled, strict=True)]
     margins = [max(0, -box.cut_left), max(0, -box.cut_top), max(0, after[1]), max(0, after[0])]
@@ -78,7 +78,7 @@ def test_boxes_are_dropped_as_torchvision_sanitizes(
     expected = torch.from_numpy(boxes_by_torchvision(boxes, size, box))
     sides = expected[:, 2:] - expected[:, :2]
     if (sides - least).abs().min() < 1e-3:
-        return  # so near to the least size that rounding decides
+        return  # a side is so close to the least size that rounding decides
     _, valid = functional.sanitize_bounding_boxes(expected, "XYXY", box.out, min_size=least)
     assert np.array_equal(crop_boxes(boxes, box, min_size=least).kept, valid)
 

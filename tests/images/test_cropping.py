@@ -1,4 +1,4 @@
-"""Masks and images of any mode, cut as records of CROP say: torchvision's pixels."""
+"""Crops of masks and of images of any mode have torchvision's pixels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DTYPES = (np.uint8, np.uint16, np.int32, np.float32)
 
 
 def ids(height: int, width: int, dtype: Any = np.uint8) -> npt.NDArray[Any]:
-    """Draw a mask in which hardly two neighbours are alike."""
+    """Draw a mask of random ids, so that neighbours are rarely equal."""
     return np.random.default_rng(height * 1009 + width).integers(0, 250, (height, width)).astype(dtype)
 
 
@@ -39,7 +39,7 @@ def mask_of(pixels: npt.NDArray[Any]) -> Any:
 
 @st.composite
 def boxes(draw: st.DrawFn, size: tuple[int, int], padded: bool = True) -> Box:
-    """Draw records of rectangles of an image of a size."""
+    """Draw a crop record for an image of this size."""
     sides = st.integers(1, size[0]), st.integers(1, size[1])
     height, width = draw(sides[0]), draw(sides[1])
     top, left = draw(st.integers(0, size[0] - height)), draw(st.integers(0, size[1] - width))
@@ -55,7 +55,7 @@ def boxes(draw: st.DrawFn, size: tuple[int, int], padded: bool = True) -> Box:
 
 
 def by_torchvision(pixels: npt.NDArray[Any], box: Box, fill: float) -> npt.NDArray[Any]:
-    """Return what torchvision makes of a mask, step by step: cut, resized, padded and cut, mirrored."""
+    """Crop a mask with torchvision, step by step: crop, resize, pad and crop, flip."""
     mask = functional.crop(mask_of(pixels), *box.rectangle)
     mask = functional.resize(mask, list(box.scaled), InterpolationMode.NEAREST)
     after = [out + cut - scaled for out, cut, scaled in zip(box.out, box.cut, box.scaled, strict=True)]
@@ -94,7 +94,7 @@ def test_random_resized_crops_of_masks_are_torchvisions(dtype: type) -> None:
         size = rng.integers(1, 140, 2).tolist()
         flip = bool(number % 2)
         expected = functional.resized_crop(mask_of(pixels), top, left, height, width, size, InterpolationMode.NEAREST)
-        expected = np.asarray(expected)[:, :: -1 if flip else 1]  # torch mirrors no uint16
+        expected = np.asarray(expected)[:, :: -1 if flip else 1]  # torch cannot flip uint16
         found = nearest(pixels, Box.of((top, left, height, width), (size[0], size[1]), flip=flip))
         assert found.dtype == dtype
         assert np.array_equal(found, expected)
@@ -211,7 +211,7 @@ def test_images_of_any_mode_are_resized_as_torchvision_resizes_tensors(
             top, left = rng.integers(0, (41 - height, 51 - width)).tolist()
             tensor = torch.from_numpy(pixels.transpose(2, 0, 1).copy())
             mode = InterpolationMode(interpolation)
-            if dtype == np.uint16:  # of these torchvision cuts what is beyond the point, and lets the rest run over
+            if dtype == np.uint16:  # torchvision truncates uint16, and lets it overflow
                 tensor = tensor.to(torch.int32)
             expected = functional.resized_crop(tensor, top, left, height, width, list(size), mode, antialias=True)
             expected = functional.horizontal_flip(expected) if flip else expected

@@ -49,7 +49,7 @@ def upright(data: bytes) -> npt.NDArray[np.uint8]:
 
 
 def assert_pillow_agrees(data: bytes, decoder: str) -> None:
-    """Require Pillow's pixels, or an error where Pillow has one."""
+    """Require Pillow's pixels, or an error if Pillow raises one."""
     expected = pillow_pixels(data)
     if expected is None:
         with pytest.raises(ImageError):
@@ -66,7 +66,7 @@ def test_pixels_are_pillows(subsampling: str, variant: str, size: tuple[int, int
     assert expected is not None
     assert pixels.shape == (*size, 3)
     assert np.array_equal(pixels, expected)
-    # The decoder itself does it, and not Pillow instead of it.
+    # The decoder itself decodes the image, and does not fall back to Pillow.
     assert np.array_equal(fast_decoder(decoder)[1](data), expected)
 
 
@@ -148,7 +148,7 @@ def test_height_that_does_not_fit_the_data(height: int, decoder: str) -> None:
 
 @settings(max_examples=300)
 @given(st.sampled_from(sorted(VARIANTS)).flatmap(lambda variant: damaged(jpeg(variant=variant))))
-@pytest.mark.filterwarnings("ignore")  # Pillow's, about damaged metadata
+@pytest.mark.filterwarnings("ignore")  # Pillow warns about damaged metadata
 def test_damaged_data_give_pillows_pixels_or_an_error(data: bytes) -> None:
     expected = pillow_pixels(data)
     for name in INSTALLED:
@@ -206,7 +206,7 @@ def _digest(pixels: npt.NDArray[np.uint8] | None) -> tuple[tuple[int, ...], int]
 
 @functools.cache
 def _digests_of_pillow(path: Path) -> tuple[tuple[tuple[int, ...], int], ...]:
-    """Return digests of a photo's pixels, turned and as they are stored: each decoder is compared with them."""
+    """Return digests of Pillow's pixels, rotated and as stored; they are cached for all decoders."""
     data = path.read_bytes()
     return _digest(upright(data)), _digest(pillow_pixels(data))
 
@@ -256,7 +256,7 @@ def test_without_vectors_whole_sequential_photos_alone_are_left_to_libjpeg_turbo
 
 @pytest.mark.parametrize("missing", [("simplejpeg",), ("simplejpeg", "cv2")], ids=", ".join)
 def test_without_the_libraries(missing: tuple[str, ...], tmp_path: Path) -> None:
-    """The system's libjpeg-turbo, over PyTurboJPEG, is never chosen by itself, whatever else is missing."""
+    """packer never chooses PyTurboJPEG by itself, whichever other libraries are missing."""
     for name in missing:
         (tmp_path / f"{name}.py").write_text("raise ImportError('hidden by a test')\n")
     code = """

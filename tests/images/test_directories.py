@@ -1,4 +1,4 @@
-"""Metadata that would make Pillow take gigabytes, minutes or thousands of warnings of a small image."""
+"""Metadata of small images for which Pillow would take gigabytes or minutes, or issue thousands of warnings."""
 
 import io
 import struct
@@ -22,7 +22,7 @@ _LAYOUT += [(273, 4, 1, 8), (277, 3, 1, 1), (278, 3, 1, 8), (279, 4, 1, 64)]
 def directory(
     order: str, values: int, *, layout: list[tuple[int, int, int, int]] = _LAYOUT, next_page: int = 0
 ) -> bytes:
-    """Return a TIFF of 8 x 8 pixels, whose other values are all of its bytes."""
+    """Return a TIFF of 8 x 8 pixels with more entries, each of which has almost all bytes of the file as its value."""
     total = 14 + 12 * (values + len(layout))
     entries = layout + [(tag, 7, total - 2, 1) for tag in range(40000, 40000 + values)]
     if order == ">":
@@ -72,7 +72,7 @@ def overlapping() -> dict[str, bytes]:
 def test_metadata_whose_values_share_their_bytes_are_refused(name):
     data = overlapping()[name]
     assert len(data) < 50_000
-    if name != "jpeg, index of pictures":  # which nothing reads but Pillow, when it opens the image
+    if name != "jpeg, index of pictures":  # only Pillow reads it, when it opens the image
         with pytest.raises(ImageError, match=r"its metadata declare \d+ bytes, too many for \d+"):
             inspect(data)
     with pytest.raises(ImageError, match=r"its metadata declare \d+ bytes, too many for \d+"):
@@ -95,7 +95,7 @@ def test_a_small_image_takes_little_memory_whatever_its_directory_says(tmp_path)
     plain.write_bytes(saved("TIFF"))
     small.write_bytes(saved("WEBP", exif=exif(values=5000)))
     ran = subprocess.run([sys.executable, "-c", code, plain, small], capture_output=True, text=True, check=True)
-    assert int(ran.stdout) < 50  # MB; 300 of them where Pillow reads all
+    assert int(ran.stdout) < 50  # MB; 300 MB if Pillow reads all
 
 
 @pytest.mark.parametrize("junk", [b"", b"junk"], ids=["a well-formed header", "a header with junk in it"])

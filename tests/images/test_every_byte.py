@@ -1,4 +1,4 @@
-"""Every byte of the headers of images is changed in turn: C does what Python and other decoders do, or declines."""
+"""Each byte of the headers of images is changed: C then does the same as Python and other decoders, or declines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.images.test_png import chunks_of, drawn
 
 pytestmark = [
     pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler at the installation, and AVX2 or NEON"),
-    pytest.mark.filterwarnings("ignore"),  # Pillow's, about damaged metadata
+    pytest.mark.filterwarnings("ignore"),  # Pillow warns about damaged metadata
 ]
 
 SIZE = (32, 48)
@@ -47,7 +47,7 @@ JPEGS = {
 
 
 def changes(data: bytes, end: int, seed: int) -> Iterator[bytes]:
-    """Change each byte before `end`: to what is next to it, to what is far, and to anything; and end the data there."""
+    """Change each byte before `end` to near, far and random values; remove it; and truncate the data there."""
     rng = random.Random(seed)
     for at in range(end):
         for byte in {data[at] - 1 & 0xFF, data[at] + 1 & 0xFF, 0, 0xFF, data[at] ^ 0x10, rng.randrange(256)} - {
@@ -125,7 +125,7 @@ PNGS = {
 
 
 def chunks_changed(data: bytes, seed: int) -> Iterator[bytes]:
-    """Change each byte of names and of what the chunks hold, up to the pixels, and let the checksums fit again."""
+    """Change each of the first bytes of all chunks, including their names, and recompute the checksums."""
     chunks = [chunk[4:-4] for chunk in chunks_of(data)]
     for number, chunk in enumerate(chunks):
         for made in changes(chunk, min(len(chunk), 60) if chunk[:4] != b"IDAT" else 16, seed):

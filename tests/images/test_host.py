@@ -1,4 +1,4 @@
-"""packer's C without Python: the program that tries wheels where there is none loads it, and decodes."""
+"""Without Python, the program tests/native/host.c loads packer's C and decodes images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""packer's own inflating: the bytes that zlib deflated, and nothing of what zlib would refuse."""
+"""packer's inflate returns the bytes that zlib deflated, and refuses what zlib refuses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def inflated(data: bytes, size: int, whole: bool = True) -> bytes | None:
 
 
 def by_zlib(data: bytes, size: int) -> bytes | None:
-    """Return what zlib inflates, where that is all there is."""
+    """Return what zlib inflates; None unless the stream is complete and has `size` bytes."""
     inflating = zlib.decompressobj()
     try:
         out = inflating.decompress(data, size + 1)
@@ -32,7 +32,7 @@ def by_zlib(data: bytes, size: int) -> bytes | None:
 
 @st.composite
 def contents(draw: st.DrawFn) -> bytes:
-    """Draw bytes of many kinds: noise, runs, lines that come again, few symbols."""
+    """Draw noise, zeros, runs, few symbols, or lines that repeat."""
     size, rng = draw(st.sampled_from([0, 1, 2, 7, 300, 5000, 70_000])), np.random.default_rng(draw(st.integers(0, 99)))
     match draw(st.integers(0, 4)):
         case 0:
@@ -49,7 +49,7 @@ def contents(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def deflated(draw: st.DrawFn) -> tuple[bytes, bytes]:
-    """Draw bytes, and the same deflated in one of zlib's ways."""
+    """Draw bytes, and the same bytes deflated with random settings of zlib."""
     raw = draw(contents())
     settings = (
         draw(st.integers(0, 9)),
@@ -133,13 +133,13 @@ class Blocks:
         self.bits.append(f"{number:0{count}b}"[::-1])
 
     def fixed(self, content: bytes = b"") -> Blocks:
-        """Add a block of the fixed codes: literals below 144."""
+        """Add a block with the fixed codes; the literals must be below 144."""
         self.bits.append("010" + "".join(f"{48 + level:08b}" for level in content) + "0000000")
         self.content += content
         return self
 
     def codes(self) -> Blocks:
-        """Add a block with codes of its own, of which one says that the block ends, and does."""
+        """Add an empty block with dynamic codes, whose only literal code is the end of the block."""
         for number, count in ((0, 1), (2, 2), (0, 5), (0, 5), (14, 4)):
             self._put(number, count)
         for k in range(18):  # one bit for "zeros" and for the length 1
@@ -148,7 +148,7 @@ class Blocks:
         return self
 
     def stream(self) -> bytes:
-        """Return the blocks, and one that ends them, as zlib would write them."""
+        """Return the blocks and an empty last block as a zlib stream."""
         bits = "".join([*self.bits, "110", "0000000"])
         body = bytes(int(bits[at : at + 8][::-1], 2) for at in range(0, len(bits), 8))
         return b"\x78\x9c" + body + zlib.adler32(self.content).to_bytes(4, "big")
@@ -161,7 +161,7 @@ def test_blocks_of_other_codes_may_follow_each_other() -> None:
 
 
 def test_any_number_of_blocks_of_the_fixed_codes_is_inflated() -> None:
-    """Each of which would take as long as hundreds of bytes if it had its tables filled anew."""
+    """The tables are not filled again for each block, which would take as long as hundreds of bytes."""
     data = Blocks().fixed(b"first").stream()
     assert inflated(data, 5) == b"first"
     blocks = Blocks().fixed(b"first")
@@ -181,7 +181,7 @@ def test_more_new_codes_than_an_encoder_writes_count_as_damage() -> None:
 @pytest.mark.parametrize("flush", [zlib.Z_BLOCK, zlib.Z_SYNC_FLUSH, zlib.Z_FULL_FLUSH])
 @pytest.mark.parametrize("strategy", [zlib.Z_DEFAULT_STRATEGY, zlib.Z_HUFFMAN_ONLY])
 def test_the_shortest_blocks_that_zlib_writes_are_inflated(strategy: int, flush: int) -> None:
-    """With the least memory, and cut off after each few bytes, as where each row of a narrow image is flushed."""
+    """zlib uses the least memory, and is flushed after every few bytes, as if after each row of a narrow image."""
     levels = np.random.default_rng(3).integers(0, 3, 300_000, np.uint8).tobytes()
     for size, whole in ((2, levels[:50_000]), (100, levels), (300_000, levels)):
         deflating = zlib.compressobj(9, 8, 9, 1, strategy)

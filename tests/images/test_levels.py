@@ -1,4 +1,4 @@
-"""More than 8 bits a channel as levels of 0 to 255: the same in all ways, and what NumPy computes of the numbers."""
+"""More than 8 bits per channel become levels from 0 to 255: C, Python and Pillow give those that NumPy computes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ DEEP: dict[str, tuple[bytes, Numbers, int]] = {
     "floats": (tiff(noise(1, "f4"), GREY), noise(1, "f4"), 0),
     "floats, other order": (tiff(noise(1, "f4"), GREY, order=">", deflated=True), noise(1, "f4"), 0),
 }
-"""Encoded images, their numbers without alpha, and the bits of these below the sign; 0 of floats."""
+"""Encoded images, their numbers without alpha, and the number of bits without the sign; 0 for floats."""
 
 WIDE = {
     "wide floats": tiff(noise(1, "f4") * 700 - 100, GREY),
@@ -99,7 +99,7 @@ WAYS = ("compiled", "python", "pillow")
 
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Decode by packer's C, without it, and by Pillow wherever that is possible."""
+    """Decode with packer's C, without it, or with Pillow wherever that is possible."""
     if request.param != "compiled":
         monkeypatch.setattr(png, "_native", None)
         monkeypatch.setattr(native, "PREFERRED", False)
@@ -159,7 +159,7 @@ def test_floats_beyond_one_have_no_range_of_a_type(name: str) -> None:
 
 
 def test_colours_of_which_pillow_reads_8_bits() -> None:
-    """Upper bits are as `type` asks; of lowest and highest numbers nobody knows."""
+    """Pillow keeps the upper 8 bits, as `type` requires; `file` fails: lowest and highest numbers are unknown."""
     rgb = noise(3, "u2", (64, 66))
     for data in (b"P6 66 64 65535\n" + rgb.astype(">u2").tobytes(), cv2.imencode(".jp2", rgb)[1].tobytes()):
         depth = inspect(data).depth

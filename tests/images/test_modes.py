@@ -1,4 +1,4 @@
-"""Images in grey, and as they are stored."""
+"""Images decoded to grey (`mode="L"`), and as they are stored (`mode="unchanged"`)."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def avif_of_10_bits() -> bytes:
 
 
 def reduced() -> dict[str, bytes]:
-    """Return images of which Pillow reads fewer bits than there are."""
+    """Return images that Pillow reads with fewer bits than they have."""
     rgb = samples_of(5, (64, 66), 2, 16)
     jpeg2000 = cv2.imencode(".jp2", rgb)[1].tobytes()
     return {
@@ -196,7 +196,7 @@ def test_images_are_turned_upright_in_every_mode(kind: str, orientation: int) ->
         assert np.array_equal(pixels, np.asarray(upright).reshape(pixels.shape))
         if image.dtype == np.uint8:
             assert np.array_equal(decode_as(data, "L", exif="apply")[..., 0], np.asarray(upright.convert("L")))
-        if kind != "TIFF":  # Pillow turns it when it loads it
+        if kind != "TIFF":  # Pillow rotates a TIFF when it loads it
             assert np.array_equal(decode_unchanged(data), by_pillow(data))
 
 

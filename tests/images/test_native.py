@@ -1,4 +1,4 @@
-"""What packer's own C asks of the system, and what it takes for granted of Python."""
+"""packer's C: how much memory it takes, which arguments it refuses, and how it runs in threads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [
 
 
 def run(code: str, *arguments: object) -> None:
-    """Run Python code in a process of its own, which must end well."""
+    """Run Python code in a new process, and require exit status 0."""
     line = [sys.executable, "-c", code, *map(str, arguments)]
     result = subprocess.run(line, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
     assert result.returncode == 0, result.stderr
@@ -57,7 +57,7 @@ def test_a_row_that_says_a_hundred_gigabytes_costs_no_memory(head: bytes, raw: i
 
 @pytest.mark.footprint
 def test_of_a_large_file_the_beginning_is_read_first(tmp_path: Path) -> None:
-    """Its image has so many pixels that the file may be as large."""
+    """An image of 13000 x 13000 pixels may need so large a file: only the first bytes show that this is none."""
     path, size = tmp_path / "holes", 4 << 30
     with path.open("wb") as file:
         file.truncate(size)
@@ -185,7 +185,7 @@ def test_numbers_that_make_no_sense_are_refused_before_an_address_is_touched(
 
 
 def test_a_window_of_pixels_that_are_not_there_is_not_drawn() -> None:
-    """The rectangle has 8 x 8 pixels, of which there are fewer rows, or fewer columns."""
+    """The rectangle has 8 x 8 pixels, but the image has only 7 rows or 7 columns."""
     pixels, out = np.zeros((8, 8, 3), np.uint8), np.full((4, 4, 3), 7, np.uint8)
     for rows, columns in ((7, 8), (8, 7)):
         numbers = pixels.ctypes.data, 24, rows, columns, 8, 8, 4, 4, 0, 0, 4, 4, 0, 0, out.ctypes.data
@@ -217,7 +217,7 @@ def test_levels_are_looked_up(size: tuple[int, int], monkeypatch: pytest.MonkeyP
 
 
 def test_threads_that_draw_at_once_draw_what_one_draws() -> None:
-    """What memory one leaves, another takes up. Calls so short meet there often, where no lock keeps them apart."""
+    """Threads take over each other's scratch memory. Calls this short often collide there without a lock."""
     begin = threading.Barrier(4)
 
     def wrong(level: int) -> int:

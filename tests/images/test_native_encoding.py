@@ -1,4 +1,4 @@
-"""packer's own JPEG encoder writes the bytes that Pillow writes, and OpenCV."""
+"""packer's JPEG encoder writes the same bytes as Pillow and OpenCV."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def flat(height: int, width: int) -> Pixels:
 
 
 def waves(height: int, width: int) -> Pixels:
-    """Draw what one coefficient of each block is large of, another one in each: with many zeros before it, or none."""
+    """Draw blocks with one large coefficient each, at different positions: after many zeros, or none."""
     rows, columns = np.mgrid[:height, :width]
     u, v = columns // 8 % 8, (rows // 8 + columns // 64) % 8
     wave = np.cos((2 * (columns % 8) + 1) * u * np.pi / 16) * np.cos((2 * (rows % 8) + 1) * v * np.pi / 16)
@@ -90,13 +90,13 @@ def test_any_pixels(levels: bytes, quality: int) -> None:
 
 
 def test_each_wave_at_the_highest_contrast() -> None:
-    """No coefficient is larger than those of blocks whose pixels are black and white as a wave is positive or not."""
+    """Pixels that are white where a wave is positive, and black elsewhere, give the largest possible coefficient."""
     for contrast in (waves(129, 512), 255 - waves(129, 512)):
         assert native.encode_jpeg(contrast, 100, 0) == pillows(contrast, 100, 0)
 
 
 def test_pixels_that_lie_apart() -> None:
-    """Rows of a part of an image, every second row, and rows and pixels in the other order."""
+    """Part of an image, every second row, reversed rows, columns and channels, and one column."""
     pixels = photo(96, 128)
     for part in (pixels[3:50, 5:90], pixels[::2], pixels[::-1], pixels[:, ::-1], pixels[..., ::-1], pixels[:, :1]):
         assert native.encode_jpeg(part, 90, 0) == pillows(np.ascontiguousarray(part), 90, 0)
@@ -104,7 +104,7 @@ def test_pixels_that_lie_apart() -> None:
 
 @pytest.mark.parametrize("dtype", [np.int8, np.bool_, np.uint16, np.int32, np.float64, np.object_])
 def test_levels_of_other_types_are_refused(dtype: type) -> None:
-    """C takes an address: it would encode the bytes of numbers and of pointers, or read past the end."""
+    """C takes an address: without the check it would encode bytes of numbers or pointers, or read past the end."""
     with pytest.raises(ValueError, match=r"pixels must be uint8 of shape \(height, width, 3\), not"):
         native.encode_jpeg(photo(20, 30).astype(dtype), 90, 0)
 

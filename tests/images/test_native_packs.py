@@ -68,7 +68,7 @@ print(digest_of_items(sys.argv[1]))
 
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a pack of images of all kinds."""
+    """Return a pack of JPEGs of all kinds and a WebP image."""
     root = tmp_path_factory.mktemp("packed")
     folder = root / "tree" / "class"
     folder.mkdir(parents=True)

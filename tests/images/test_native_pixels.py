@@ -1,4 +1,4 @@
-"""packer's own decoder: libjpeg-turbo's pixels to the bit, or another decoder has to do it."""
+"""packer's JPEG decoder returns exactly libjpeg-turbo's pixels, or leaves the image to another decoder."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def jpeg(  # noqa: PLR0917
     optimised: bool = False,
     progressive: bool = False,
 ) -> bytes:
-    """Encode RGB pixels, with a restart marker behind each so many MCUs."""
+    """Encode pixels as JPEG; OpenCV takes them as BGR. `restarts` is the number of MCUs between restart markers."""
     settings = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_RST_INTERVAL, restarts]
     settings += [cv2.IMWRITE_JPEG_OPTIMIZE, int(optimised), cv2.IMWRITE_JPEG_PROGRESSIVE, int(progressive)]
     if sampling == "grey":
@@ -67,7 +67,7 @@ def jpeg(  # noqa: PLR0917
 
 @st.composite
 def jpegs(draw: st.DrawFn, most: int = 70) -> tuple[bytes, tuple[int, int], str]:
-    """Draw a JPEG that packer's decoder knows, its height and width, and its sampling."""
+    """Draw a JPEG that packer's decoder supports, its height and width, and its sampling."""
     sampling = draw(st.sampled_from(SAMPLINGS))
     height, width = draw(st.integers(1, most)), draw(st.integers(1, most))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
@@ -87,7 +87,7 @@ def jpegs(draw: st.DrawFn, most: int = 70) -> tuple[bytes, tuple[int, int], str]
 
 @st.composite
 def rectangles(draw: st.DrawFn, height: int, width: int) -> Rectangle:
-    """Draw a rectangle inside of so many pixels; many are thin, or end where these end."""
+    """Draw a rectangle inside an image; many are one pixel thin, or touch the bottom or the right edge."""
     spans = []
     for side in (height, width):
         length = draw(st.one_of(st.just(1), st.integers(1, side)))
@@ -101,7 +101,7 @@ interpolations = st.sampled_from(range(len(INTERPOLATIONS)))
 
 @st.composite
 def boxes(draw: st.DrawFn, height: int, width: int, most: int = 300) -> Box:
-    """Draw a box inside of an image."""
+    """Draw a box whose rectangle lies inside an image."""
     rectangle = draw(rectangles(height, width))
     sides = st.integers(1, most)
     scaled = draw(st.one_of(st.just(rectangle[2:]), st.tuples(sides, sides)))
@@ -113,14 +113,20 @@ def boxes(draw: st.DrawFn, height: int, width: int, most: int = 300) -> Box:
 
 
 def decode_into(images: list[tuple[bytes, tuple[int, int], Box, int]]) -> list[bool]:
-    """Decode what boxes want of images: bytes, height and width, box, and the address of the memory of each window."""
+    """Decode windows of images, and return for each whether it was decoded.
+
+    An image is given as its bytes, its height and width, a box, and the address of the window's memory.
+    """
     data, sizes, boxes, places = zip(*images, strict=True)
     left = native.decode_into(native.tasks(native.in_memory(data, sizes), np.array([*boxes], CROP), np.array(places)))
     return [number not in left for number in range(len(images))]
 
 
 def decoded(data: bytes, size: tuple[int, int], box: Box) -> Pixels | None:
-    """Decode what a box wants of a JPEG; None where the image is left to other decoders."""
+    """Decode the window of a box, or return None if packer leaves the image to other decoders.
+
+    Require that the memory around the window does not change.
+    """
     height, width = box.out
     count, guard = height * width * 3, 64
     memory = np.full(count + 2 * guard, 0xA5, np.uint8)
@@ -176,7 +182,7 @@ def test_each_pixel_alone(sampling: str, restarts: int) -> None:
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("kind", ["photo", "noise"])
 def test_large_images(kind: str, sampling: str) -> None:
-    """Their scans are longer than what the decoder has at hand of them."""
+    """Their scans are longer than the part of 8 KiB that the decoder copies at a time."""
     size = 405, 525
     pixels = photo(*size) if kind == "photo" else np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
     for restarts in (0, 1, 17, 40):
@@ -215,7 +221,7 @@ def test_golden_photos_have_the_pixels_that_were_written_down(path: Path) -> Non
 
 
 def changed_segments(data: bytes, marker: int, change: Any) -> bytes:
-    """Return a JPEG whose segments of that marker say something else; `change` gets and returns what is in them."""
+    """Return a JPEG with other content in all segments of a marker: `change` maps the old content to the new."""
     pieces, at = [data[:2]], 2
     for found, start, end in segments(data):
         content = data[start + 4 : end]
@@ -232,7 +238,7 @@ def changed_segments(data: bytes, marker: int, change: Any) -> bytes:
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("kind", ["noise", "columns", "plain", "black and white"])
 def test_coefficients_that_no_image_has(kind: str, sampling: str) -> None:
-    """Damage makes such ones, and neither libjpeg-turbo nor its callers notice."""
+    """Damage makes coefficients that no encoder writes; libjpeg-turbo decodes them without an error."""
     rng = np.random.default_rng(0)
     pixels = {
         "noise": rng.integers(0, 256, (48, 48, 3), np.uint8),
@@ -253,7 +259,7 @@ def test_coefficients_that_no_image_has(kind: str, sampling: str) -> None:
 
 @given(image=jpegs(40), data=st.data())
 def test_damaged_images(image: tuple[bytes, tuple[int, int], str], data: st.DataObject) -> None:
-    """Whatever the damage, the fastest decoder does as the others: the same pixels, or both refuse."""
+    """The default decoder returns the pixels of the decoder turbojpeg, or both raise an error."""
     stored = data.draw(damaged(image[0]))
     try:
         expected = decode(stored, decoder="turbojpeg")
@@ -264,7 +270,7 @@ def test_damaged_images(image: tuple[bytes, tuple[int, int], str], data: st.Data
         assert np.array_equal(decode(stored), expected)
 
 
-# What it leaves to others.
+# Images that are left to other decoders.
 
 SIZE = 40, 56
 ORDINARY = jpeg(np.array(photo(*SIZE)))
@@ -273,7 +279,7 @@ PHOTO = Image.fromarray(photo(*SIZE))
 
 
 def frame(data: bytes, **fields: int) -> bytes:
-    """Change a field of the start of frame: its marker, the precision, height, width or a component's."""
+    """Change fields of the frame header: the marker, precision, height, width, or a component's id or factors."""
     header = read_header(data)
     assert header is not None
     at = {"marker": -3, "precision": 0, "height": 1, "width": 3, "first_id": 6, "factors": 7, "chroma_factors": 10}
@@ -284,19 +290,19 @@ def frame(data: bytes, **fields: int) -> bytes:
 
 
 def with_segment(marker: int, content: bytes) -> bytes:
-    """Return an image with a segment more at its beginning, and without the JFIF segment."""
+    """Return a JPEG with this segment in place of its JFIF segment."""
     (_, _, end) = next(segments(ORDINARY))
     return b"\xff\xd8\xff" + bytes([marker]) + struct.pack(">H", len(content) + 2) + content + ORDINARY[end:]
 
 
 def all_ones(tables: bytes) -> bytes:
-    """Return Huffman tables that have a code of ones only: two codes of one bit."""
+    """Return a Huffman table with two codes of one bit; one of them is all ones, which the standard forbids."""
     counts, symbols = bytes([2, *([0] * 15)]), b"\0\1"
     return tables[:1] + counts + symbols
 
 
 def one_scan_each(data: bytes) -> bytes:
-    """Return a header whose scan has one component of three."""
+    """Return a JPEG whose scan header names one of its three components."""
     return changed_segments(data, 0xDA, lambda scan: b"\x01" + scan[1:3] + scan[-3:])
 
 
@@ -346,7 +352,7 @@ def test_unusual_images_are_left_to_others(name: str) -> None:
 def test_the_ordinary_images_that_those_are_made_of_are_not() -> None:
     for data in (ORDINARY, GREY, with_segment(0xFE, b"no JFIF"), with_segment(0xEE, b"Adobe\0d\0\0\0\0\1")):
         assert same(native.decode(data, *SIZE), turbojpeg.decode_jpeg(data))
-    for factors in (0x22, 0x41, 0x14, 0x33):  # which mean nothing where there is one component
+    for factors in (0x22, 0x41, 0x14, 0x33):  # factors have no effect with one component
         assert same(native.decode(frame(GREY, factors=factors), *SIZE), turbojpeg.decode_jpeg(GREY))
 
 
@@ -362,7 +368,7 @@ def test_a_restart_that_is_missing_or_wrong() -> None:
         data[: second - 1] + data[second:],
     ):
         assert native.decode(wrong, *SIZE) is None
-        assert same(cut(wrong, SIZE, (0, 0, 15, 31)), decode(data)[:15, :31])  # that lies before it
+        assert same(cut(wrong, SIZE, (0, 0, 15, 31)), decode(data)[:15, :31])  # it lies before the damage
 
 
 ONE, END, ZEROS, ONE_AFTER_ZEROS = 0x01, 0x00, 0xF0, 0xF1  # symbols of AC: a coefficient of 1 or -1 after 0 or 15 zeros
@@ -390,7 +396,7 @@ def of_blocks(symbols: list[int], restarts: int) -> bytes:
     for row in range(rows):
         bits = ""
         for _ in range(4 // rows):
-            bits += "0"  # the first coefficient is that of the block before
+            bits += "0"  # the DC coefficient is that of the previous block
             for symbol in symbols:
                 bits += SYMBOLS[symbol] + (chance.choice("01") if symbol & 15 else "")
         bits += "1" * (-len(bits) % 8)
@@ -414,7 +420,7 @@ def of_blocks(symbols: list[int], restarts: int) -> bytes:
 def test_blocks_end_by_a_code_or_by_their_last_coefficient(name: str, restarts: int) -> None:
     data = of_blocks(BLOCKS[name], restarts)
     assert same(native.decode(data, 16, 16), turbojpeg.decode_jpeg(data))
-    assert same(cut(data, (16, 16), (8, 8, 8, 8)), turbojpeg.decode_jpeg(data)[8:, 8:])  # others are passed over
+    assert same(cut(data, (16, 16), (8, 8, 8, 8)), turbojpeg.decode_jpeg(data)[8:, 8:])  # the other blocks are skipped
 
 
 @pytest.mark.parametrize("restarts", [0, 2])
@@ -555,11 +561,11 @@ def test_large_images_need_little_memory(tmp_path: Path) -> None:
 
 
 def test_tables_of_an_image_are_not_taken_for_those_of_the_next_one() -> None:
-    """The memory of the decoder goes from image to image, and tables in it that were made for another one."""
+    """The decoder reuses its memory, which contains the tables of the previous image."""
     pixels = photo(48, 64)
     standard, optimised = jpeg(pixels), jpeg(pixels, quality=50, optimised=True)
     places = [begin + 4 for marker, begin, _ in segments(standard) if marker == 0xC4]
-    first = next(at for at in places if standard[at] == 0x10) + 17  # the symbols of AC of luma
+    first = next(at for at in places if standard[at] == 0x10) + 17  # the symbols of luma's AC table
     broken = standard[:first] + b"\x0f" + standard[first + 1 :]  # a value of 15 bits
     exchanged = standard[:first] + standard[first : first + 2][::-1] + standard[first + 2 :]
     expected = turbojpeg.decode_jpeg(standard)

@@ -1,4 +1,4 @@
-"""What C sees of images without decoding them is what `inspect` says in Python."""
+"""C's survey of an image finds the same as `inspect` in Python, without decoding, or declines."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def segment(marker: int, content: bytes) -> bytes:
 
 
 def with_segment(data: bytes, *segments: bytes) -> bytes:
-    """Return a JPEG with segments before all others."""
+    """Return a JPEG with these segments before all others."""
     return data[:2] + b"".join(segments) + data[2:]
 
 

@@ -1,4 +1,4 @@
-"""packer's own resizing: torch's to the bit, with its own decoder before it and without."""
+"""packer's C resizes exactly as torch does, after its own decoder and on given pixels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_windows_are_those_of_torch(sampling: str, box: Box) -> None:
     size, expected = box.out, placed(*box.out)
     top, left, height, width = box.rectangle
     pixels = turbojpeg.decode_jpeg(RESIZED[sampling])[top : top + height, left : left + width]
-    if box.scaled == box.crop:  # then only the window is handed to it
+    if box.scaled == box.crop:  # without resizing, torch gets only the window
         (row, column) = box.cut
         pixels = pixels[row : row + size[0], column : column + size[1]]
     resize_by_torch(np.ascontiguousarray(pixels), box, expected)
@@ -59,7 +59,7 @@ def test_pixels_are_resized_as_torch_resizes(data: st.DataObject) -> None:
     resize_by_torch(pixels, box, expected)
     assert native.resize(pixels, box, found.data_ptr())
     assert torch.equal(found, expected)
-    spread = np.repeat(pixels, 2, 1)[:, ::2]  # rows and pixels that do not lie behind each other
+    spread = np.repeat(pixels, 2, 1)[:, ::2]  # the same pixels, not contiguous in memory
     found.zero_()
     assert native.resize(spread, box, found.data_ptr())
     assert torch.equal(found, expected)
@@ -71,7 +71,7 @@ def test_pixels_are_resized_as_torch_resizes(data: st.DataObject) -> None:
 def test_black_and_white_is_resized_as_torch_resizes(
     size: tuple[int, int], target: tuple[int, int], place: int
 ) -> None:
-    """Bicubic overshoots, and is cut off after each pass; many weights of these sizes lie halfway between integers."""
+    """Bicubic overshoots and is clipped after each pass; with these sizes many weights are halfway between integers."""
     pixels = np.random.default_rng(size).choice(np.array([0, 255], np.uint8), (*size, 3))
     images = torch.from_numpy(pixels)[None].permute(0, 3, 1, 2)
     expected = torch.nn.functional.interpolate(images, size=target, mode=INTERPOLATIONS[place], antialias=True)

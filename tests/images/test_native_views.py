@@ -1,4 +1,4 @@
-"""Views of one image, which C makes in one reading and one decoding: the pixels that each has alone."""
+"""C reads and decodes an image once for all of its views; each has the pixels that it has alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ IMAGES = {
 
 
 def crops_of(count: int, seed: int = 0) -> Crops:
-    """Return crops of all kinds: resized and not, bicubic, mirrored, padded, of one pixel and of the whole."""
+    """Return random crops, of which some are bicubic, mirrored, padded or not resized; the last is the whole image."""
     rng, made = np.random.default_rng(seed), []
     for number in range(count):
         height, width = (int(rng.integers(1, side + 1)) for side in SIZE)
@@ -42,7 +42,7 @@ def crops_of(count: int, seed: int = 0) -> Crops:
 
 
 def drawn(locations: npt.NDArray[np.void], crops: Crops) -> tuple[list[int], list[npt.NDArray[np.uint8]]]:
-    """Return what is left and the pixels, of as many locations as crops, each with an inversion after it."""
+    """Return the tasks left undone and the pixels of each crop; crops with even numbers are inverted."""
     operations = nothing(len(crops), 1)
     operations["kind"][::2] = KINDS.index("invert")
     outs = [np.zeros((*Box(*crop).out, 3), np.uint8) for crop in crops.tolist()]
@@ -52,7 +52,7 @@ def drawn(locations: npt.NDArray[np.void], crops: Crops) -> tuple[list[int], lis
 
 @pytest.mark.parametrize("kind", IMAGES)
 def test_views_have_the_pixels_that_each_has_alone(kind: str) -> None:
-    crops = crops_of(40)  # more than are made in one decoding
+    crops = crops_of(40)  # more than one decoding makes
     here = native.in_memory([IMAGES[kind]], [SIZE])
     here["raw"] = kind == "raw"
     left, together = drawn(np.repeat(here, len(crops)), crops)

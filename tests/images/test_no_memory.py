@@ -1,4 +1,4 @@
-"""Memory that the system refuses: C says so or gives the right result, and the next call finds nothing amiss."""
+"""If an allocation fails, C raises MemoryError, returns the right result or declines, and the next call works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Levels that become numbers in C have torchvision's numbers, also mixed and of other types."""
+"""C converts levels to torchvision's normalised numbers, also with mixing and to other dtypes."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def mixtures(draw: st.DrawFn, height: int, width: int) -> Mixture | None:
 
 
 three = st.tuples(*[st.floats(-1, 1)] * 3)
-deviations = st.tuples(*[st.floats(1e-9, 1e6)] * 3)  # so that halves become infinite, and 0
+deviations = st.tuples(*[st.floats(1e-9, 1e6)] * 3)  # float16 becomes infinite, and 0
 
 
 @given(data=st.data(), count=st.integers(1, 4), height=st.integers(1, 40), width=st.integers(1, 40))
 def test_the_numbers_are_torchvisions(data: st.DataObject, count: int, height: int, width: int) -> None:
-    """To the bit: those of float32, and of other types these, rounded once."""
+    """float32 numbers are equal to the bit; numbers of other dtypes are these, rounded once."""
     pixels, mixture = batch(count, height, width), data.draw(mixtures(height, width))
     constants = in_float32(data.draw(three), data.draw(deviations))
     numbers = NumberFormat(constants, data.draw(st.sampled_from(TYPES)), data.draw(st.booleans()))  # type: ignore[arg-type]
@@ -64,7 +64,7 @@ def test_the_numbers_are_torchvisions(data: st.DataObject, count: int, height: i
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_what_is_no_number_stays_none(dtype: str) -> None:
-    """Infinite numbers of both signs that are blended are none, and not infinite."""
+    """Infinity blended with minus infinity is NaN."""
     pixels = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).expand(2, 3, 4, 70)
     pixels = pixels.contiguous(memory_format=torch.channels_last)
     numbers = NumberFormat(in_float32((0.5,) * 3, (1e-45,) * 3), dtype)  # type: ignore[arg-type]
@@ -85,7 +85,7 @@ def test_levels_that_are_not_normalised_are_converted(dtype: str) -> None:
 @pytest.mark.parametrize("mixture", [None, Mixture(0.3), Mixture(0.5, (2, 3, 90, 80))])
 @pytest.mark.parametrize("first", [0, 1])
 def test_numbers_of_many_images_are_those_of_few(std: Three, mixture: Mixture | None, first: int) -> None:
-    """They are written past the caches where they begin with a line of one, and divided in another way."""
+    """So many numbers bypass the caches, from the first pixel on that begins a cache line."""
     pixels, constants = batch(5, 211, 223), in_float32(USUAL[0], std)
     numbers = NumberFormat(constants, "float32")  # type: ignore[arg-type]
     expected = F.normalize(F.to_dtype(pixels, torch.float32, scale=True), *map(list, constants))

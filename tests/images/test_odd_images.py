@@ -1,4 +1,4 @@
-"""Whole trees of unusual and of broken images: nothing crashes, nothing is lost in silence."""
+"""Whole trees of unusual and broken images are converted without a crash, and every image left out is reported."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.conftest import odd_images
 from tests.images.samples import encoded, jpeg, photo, png_chunk
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore"),  # Pillow's, about metadata that are as odd as they are meant to be
-    pytest.mark.timeout(120),  # of any one of these, a hang is a failure
+    pytest.mark.filterwarnings("ignore"),  # Pillow warns about unusual metadata
+    pytest.mark.timeout(120),  # a hang is a failure
 ]
 
 SUFFIXES = {"lmdb": ".lmdb", "hdf5": ".h5", "pth": ".pth"}
@@ -63,7 +63,7 @@ def generated_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def shared_tree(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Link every file in ``odd`` into a tree; those with a suffix that ImageFolder ignores get one it does not."""
+    """Link every file in ``odd`` into a tree; if ImageFolder would ignore its suffix, append ".png"."""
     root = tmp_path_factory.mktemp("shared")
     files = sorted(path for path in (shared_data / "odd").rglob("*") if path.is_file())
     assert len(files) > 600
@@ -82,13 +82,13 @@ def tree(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture(scope="module")
 def reference(tree: Path) -> dict[str, npt.NDArray[np.uint8] | None]:
-    """Return what Pillow makes of every file of the tree; None where it refuses."""
+    """Return Pillow's pixels of every file of the tree; None if it refuses the file."""
     return {name: pixels_of(tree / name) for name in imagefolder_source(tree).names}
 
 
 @pytest.fixture(scope="module")
 def upright(tree: Path) -> dict[str, npt.NDArray[np.uint8] | None]:
-    """Return what `reference` returns, turned as EXIF says."""
+    """Return the same as `reference`, rotated by the EXIF orientation."""
     return {name: pixels_of(tree / name, upright=True) for name in imagefolder_source(tree).names}
 
 
@@ -201,13 +201,13 @@ def test_resized(codec: str, tree: Path, reference: dict[str, npt.NDArray[np.uin
         expected = np.asarray(image.crop((left, top, left + target, top + target)))
         found = dataset[index][0]
         assert found.shape == expected.shape, name
-        # Each of the two passes rounds; that both round otherwise than Pillow is rare, and seen in one file here.
+        # Each of the two passes rounds. In one file here, both round differently from Pillow.
         assert np.abs(found.astype(int) - expected).max() <= 2 + tolerance(tree / name), name
 
 
 @pytest.mark.parametrize("codec", ["keep", "raw"])
 def test_upright(codec: str, tree: Path, upright: dict[str, npt.NDArray[np.uint8] | None], tmp_path: Path) -> None:
-    """The three outputs agree with Pillow and with the table about which side is up."""
+    """NumPy arrays, PIL images and the sizes in the table follow the EXIF orientation as Pillow does."""
     recipe = Recipe(codec=codec, exif="apply", to_8_bit=None if codec == "keep" else "clip")
     summary = convert(imagefolder_source(tree), tmp_path / "pack.lmdb", recipe=recipe, on_error="skip")
     dataset = open_dataset(summary.destination, output="pil")
@@ -252,7 +252,7 @@ def test_report_names_every_oddity(generated_tree: Path, tmp_path: Path) -> None
 
 
 def test_pillow_reads_the_odd_ones_and_refuses_the_broken() -> None:
-    """What the tests above stand on."""
+    """Check what the tests above assume."""
 
     def readable(data: bytes) -> bool:
         try:

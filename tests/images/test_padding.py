@@ -1,4 +1,4 @@
-"""Windows that reach outside of what they are cut out of: numpy.pad of the resized image, whatever decodes it."""
+"""Windows that reach beyond the resized image have the pixels of numpy.pad, with C and without."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ with_c = pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler at 
 
 
 def line(side: int, first: int, count: int, mode: str) -> npt.NDArray[np.int64]:
-    """Return which of `side` pixels numpy.pad puts into a window; -1 for none of them.
+    """Return which of `side` pixels numpy.pad puts at each position of a window; -1 for the fill.
 
-    It is asked for one reflection after the other: further ones differ between its versions.
+    Each call of numpy.pad adds at most one reflection, because its versions differ in further ones.
     """
     pixels = np.arange(side)
     before, after = max(-first, 0), max(first + count - side, 0)
@@ -68,7 +68,7 @@ def pixels_of(image: torch.Tensor) -> Pixels:
 
 
 def laid_out(box: Box, draw: Callable[[Box], Pixels]) -> Pixels:
-    """Return the window; what it shows of the resized rectangle is drawn."""
+    """Return the window; `draw` returns the part of the resized rectangle that it shows."""
     mode = PADDINGS[box.padding]
     rows = line(box.scaled_height, box.cut_top, box.out_height, mode)
     columns = line(box.scaled_width, box.cut_left, box.out_width, mode)
@@ -85,7 +85,7 @@ def laid_out(box: Box, draw: Callable[[Box], Pixels]) -> Pixels:
 
 
 def expected(whole: Pixels, box: Box) -> Pixels:
-    """Return the window of an image, whose pixels torch resizes."""
+    """Return the window of an image that torch resizes."""
 
     def draw(part: Box) -> Pixels:
         pixels, drawn = whole[box.top :, box.left :][: box.crop_height, : box.crop_width], placed(*part.out)
@@ -99,7 +99,7 @@ def expected(whole: Pixels, box: Box) -> Pixels:
 
 @st.composite
 def boxes(draw: st.DrawFn) -> Box:
-    """Draw a box of which the window lies anywhere: inside, across an edge, around everything, or far away."""
+    """Draw a box whose window lies anywhere: inside, across an edge, around everything, or far away."""
     spans = []
     for side in SIZE:
         length = draw(st.one_of(st.integers(1, 3), st.integers(1, side)))
@@ -115,7 +115,7 @@ def boxes(draw: st.DrawFn) -> Box:
 
 
 def in_c(kind: str, box: Box) -> Pixels | None:
-    """Decode with packer's own decoder alone, which writes nothing beside the window; None where it refuses."""
+    """Decode with packer's C alone, or return None if it declines. Memory around the window must not change."""
     data, guard, count = STORED[kind] if kind != "raw" else WHOLE.tobytes(), 64, box.out_height * box.out_width * 3
     memory = np.full(count + 2 * guard, 0xA5, np.uint8)
     task = native.task_of(data, SIZE, box, memory.ctypes.data + guard)
@@ -178,7 +178,7 @@ def test_what_is_padded_all_around_is_torchvisions(mode: str, interpolation: str
 
 @pytest.mark.parametrize("mode", PADDINGS)
 def test_a_window_of_what_is_padded_is_that_of_the_whole(mode: str) -> None:
-    """Where a part of the resized rectangle is shown, its pixels are those of the whole to within a level."""
+    """A part of the resized rectangle has the pixels of the whole, to within one level."""
     rng = np.random.default_rng(0)
     for number in range(40):
         scaled = int(rng.integers(9, 70)), int(rng.integers(9, 70))
@@ -251,7 +251,7 @@ def test_damage_is_found_though_nothing_of_the_image_is_shown(mode: str, tmp_pat
 @pytest.mark.parametrize("far", [(1 << 31) - 1, -(1 << 31) + 1])
 def test_windows_may_lie_two_billion_pixels_away(far: int, mode: str, compiled: bool) -> None:
     box = Box.of((5, 6, 31, 47), (31, 47), (far, far), (5, 6))._replace(padding=PADDINGS.index(mode), fill=7)
-    near = {"reflect": (60, 92), "symmetric": (62, 94)}.get(mode, (500, 500))  # after which the pixels come again
+    near = {"reflect": (60, 92), "symmetric": (62, 94)}.get(mode, (500, 500))  # the pixels repeat with this period
     sign = 1 if far > 0 else -1
     cut = [far % period if mode in ("reflect", "symmetric") else sign * period for period in near]
     out = placed(5, 6)
@@ -275,7 +275,7 @@ def test_windows_are_affordable_up_to_the_most_pixels() -> None:
 
 
 def test_padding_is_no_work_for_resizing() -> None:
-    """Tall rectangles are resized across first; how wide the window around the result is makes no difference."""
+    """Tall rectangles are resized horizontally first; the width of the padded window does not add to this work."""
     tall = Box.of((0, 0, 100_000, 10), (10, 20), (0, -5_000), (10, 10_000))
     assert affordable(np.array([tall], CROP)).all()
     assert not affordable(np.array([tall._replace(scaled_width=10_000)], CROP)).any()

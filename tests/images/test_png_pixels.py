@@ -1,4 +1,4 @@
-"""PNGs that packer's own decoder makes into RGB: Pillow's pixels, or left to Pillow."""
+"""packer's PNG decoder returns Pillow's RGB pixels, or leaves the image to Pillow."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def with_chunk(data: bytes, name: bytes, body: bytes, place: int = HEADER) -> by
 
 
 def smooth(rng: np.random.Generator, size: tuple[int, int], colour: int, depth: int) -> npt.NDArray[Any]:
-    """Draw samples of which neighbours are alike, so that every branch of the filters is met."""
+    """Draw smooth samples, noise or ones, so that every branch of the filters is reached."""
     steps = rng.integers(-3, 4, (*size, CHANNELS[colour])).cumsum(1) + rng.integers(0, 1 << depth, (size[0], 1, 1))
     kind = rng.integers(3)
     if kind == 0:
@@ -84,7 +84,7 @@ def test_a_window_of_a_png_is_that_of_the_whole(png: tuple[bytes, tuple[int, int
 
 
 def changed(data: bytes, draw: st.DrawFn) -> bytes:
-    """Change what the chunks hold, whose checksums fit again."""
+    """Change, shorten, repeat or remove chunks, and recompute the checksums."""
     chunks = [bytearray(chunk) for chunk in chunks_of(data)]
     for _ in range(draw(st.integers(1, 3))):
         chunk = chunks[draw(st.integers(0, len(chunks) - 1))]
@@ -124,7 +124,7 @@ def test_a_png_of_which_a_bit_is_another_is_left_to_pillow(
 
 
 def test_paeths_filter_is_undone_for_all_neighbours() -> None:
-    """In three rows of pixels of 3 bytes, every left, upper and corner sample meets every other, in steps of 5."""
+    """Two rows contain every combination of corner, upper and left sample, in steps of 5; pixels have 3 and 4 bytes."""
     levels = np.arange(0, 256, 5, np.uint8)
     corner, up, left = np.meshgrid(levels, levels, levels, indexing="ij")
     rows = np.zeros((2, 2 * corner.size, 1), np.uint8)

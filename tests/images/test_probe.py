@@ -108,7 +108,7 @@ def test_findings(name: str, findings: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("others", range(3))
 @pytest.mark.parametrize("exif", [b"", b"Exif\0\0II*\0\x08\0\0\0\0\0\0\0\0\0"])
 def test_further_pictures_in_a_jpeg_are_found_as_pillow_finds_them(others: int, exif: bytes) -> None:
-    """In the index that phones and stereo cameras write; a comment that looks like one is none."""
+    """Phones and stereo cameras list them in an MPF index; a comment that looks like an index is ignored."""
     more = [IMAGE.rotate(90 * number).resize((20, 10)) for number in range(1, others + 1)]
     data = encoded(PHOTO, "MPO", save_all=True, append_images=more, exif=exif, comment=b"MPF\0II*\0")
     with Image.open(io.BytesIO(data)) as image:
@@ -334,7 +334,7 @@ def test_limit_is_pillows() -> None:
 
 @settings(max_examples=400)
 @given(st.sampled_from(sorted(ALL)).flatmap(lambda name: damaged(ALL[name])))
-@pytest.mark.filterwarnings("ignore")  # Pillow's, about damaged metadata
+@pytest.mark.filterwarnings("ignore")  # Pillow warns about damaged metadata
 def test_what_pillow_reads_is_accepted_with_its_size(data: bytes) -> None:
     pixels = pillow_pixels(data)
     size = None if pixels is None else pixels.shape[:2]
@@ -354,7 +354,7 @@ def test_what_pillow_reads_is_accepted_with_its_size(data: bytes) -> None:
 )
 @pytest.mark.filterwarnings("ignore")
 def test_what_pillow_refuses_is_refused(data: bytes) -> None:
-    """Holds for damage anywhere where chunks carry checksums, or where Pillow is asked."""
+    """Any damage is found if the chunks have checksums, or if packer opens the image with Pillow."""
     if pillow_pixels(data) is None:
         assert refused(data)
 
@@ -384,7 +384,7 @@ def pages(count: int, then: int = 0) -> bytes:
     return bytes(data)
 
 
-@pytest.mark.timeout(30)  # to count so many pages takes a minute, and of ten times as many, hours
+@pytest.mark.timeout(30)  # counting so many pages takes a minute, ten times as many take hours
 @pytest.mark.parametrize("data", [pages(100_000), pages(1), pages(5000, then=1)], ids=["many", "two", "a circle"])
 def test_pages_are_not_counted(data: bytes) -> None:
     info = inspect(data)

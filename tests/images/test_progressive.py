@@ -1,4 +1,4 @@
-"""Progressive JPEGs, odd samplings and the colours of print: Pillow's pixels, or others have to decode the image."""
+"""Progressive JPEGs, unusual samplings and CMYK: packer's C returns Pillow's pixels, or leaves them to others."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_any_sampling_and_any_scans_give_the_pixels_of_pillow(
 
 @pytest.mark.parametrize("sampling", SUBSAMPLINGS)
 def test_large_progressive_photos(sampling: str) -> None:
-    """Their scans are longer than what the decoder has at hand of them."""
+    """Their scans are longer than the part of 8 KiB that the decoder copies at a time."""
     size = 405, 525
     data = jpeg(sampling, "progressive", size)
     whole = turbojpeg.decode_jpeg(data)
@@ -79,7 +79,7 @@ def test_large_progressive_photos(sampling: str) -> None:
 @pytest.mark.parametrize("progressive", [False, True])
 @pytest.mark.parametrize("transform", [0, 2])
 def test_the_colours_of_print(sampling: int, progressive: bool, transform: int) -> None:
-    """CMYK as Pillow writes it, and the same bytes as YCCK."""
+    """The image is CMYK as Pillow writes it, or the same bytes declared as YCCK."""
     picture = Image.fromarray(photo(90, 117)).convert("CMYK")
     data = bytearray(encoded(picture, "JPEG", subsampling=sampling, progressive=progressive))
     data[data.index(b"Adobe") + 11] = transform
@@ -89,7 +89,7 @@ def test_the_colours_of_print(sampling: int, progressive: bool, transform: int) 
     assert np.array_equal(decode(bytes(data)), expected)
 
 
-# What is left to others.
+# Images that are left to other decoders.
 
 SIZE = 40, 56
 COLOURS = ((2, 2), *2 * ONE)
@@ -161,7 +161,7 @@ def test_what_follows_a_rectangle_in_a_scan_is_not_looked_at() -> None:
 
 
 def test_as_many_scans_as_python_allows() -> None:
-    """Each may cost a pass over all blocks, and next to no bytes."""
+    """Each scan may cost a pass over all blocks, although it takes only a few bytes."""
     size = 1000, 1000
     flat = encoded(Image.new("L", size, 128), "JPEG", progressive=True)
     header = read_header(flat)

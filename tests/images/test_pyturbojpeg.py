@@ -1,4 +1,4 @@
-"""The system's libjpeg-turbo: the same pixels, in whole and in part, or it is not used."""
+"""The decoder pyturbojpeg returns Pillow's pixels, of whole images and of crops, or it is refused."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def test_crops_are_those_of_other_decoders(photo_tree: Path, tmp_path: Path) -> 
 
 def test_rows_below_are_not_decoded() -> None:
     data = jpeg("4:2:0", "baseline", (121, 163))
-    damaged = data[: 3 * len(data) // 4] + data[-2:]  # the bottom would be an error
+    damaged = data[: 3 * len(data) // 4] + data[-2:]  # decoding the bottom would be an error
     found = RectangleDecoder(decoder="pyturbojpeg").decode(damaged, (0, 0, 24, 163), (121, 163))
     assert np.array_equal(found, pillow_pixels(data)[:24])
 
 
 def test_progressive_images_that_end_early_are_left_to_pillow() -> None:
-    """libjpeg smooths what it has of them, by rules that have changed; nothing is damaged, so nobody complains."""
+    """libjpeg smooths the scans that it has, by rules that have changed, and reports no error: no scan is damaged."""
     data = encoded(photo(48, 64), "JPEG", progressive=True, quality=30)
     scans = [place for place in range(len(data)) if data[place : place + 2] == b"\xff\xda"]
     assert len(scans) == 10
@@ -111,7 +111,7 @@ def test_a_system_without_the_library_is_told_what_to_install(tmp_path: Path) ->
 
 
 def refusal(path: Path) -> str:
-    """Return why the decoder is refused where a directory is looked into first."""
+    """Return the reason why the decoder is refused if this directory comes first in Python's path."""
     code = "from packer._images.decode import decode, fast_decoder; fast_decoder('pyturbojpeg')"
     told = os.environ | {"PYTHONPATH": os.pathsep.join([str(path), os.environ.get("PYTHONPATH", "")])}
     run = subprocess.run([sys.executable, "-c", code], env=told, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Pixels that are stored as they are and not checked are read no further than a crop needs."""
+"""With codec raw and check="never", only the rows of the crop are read."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def images(pack: Path, crop: Crop, check: str) -> list[npt.NDArray[np.uint8]]:
 
 
 def overwrite_first_rows(pack: Path, rows: int) -> None:
-    """Overwrite so many rows of each image."""
+    """Overwrite the first rows of each image with zeros."""
     with packer.open_dataset(pack, output="bytes") as dataset:
         stored = [data for data, _ in dataset.__getitems__(range(len(dataset)))]
     found = 0
@@ -82,7 +82,7 @@ def test_damage_beside_the_crop_changes_no_pixel_where_nothing_is_checked_and_is
 @pytest.mark.parametrize("check", ["always", "never"])
 @pytest.mark.parametrize("width", [301, 320])
 def test_many_large_crops_are_the_images_in_their_places(tmp_path: Path, width: int, check: str) -> None:
-    """They are more than stays in a processor's caches, past which they are written; and rows that are read whole."""
+    """A batch of 2 MiB or more bypasses the caches. The width 320 is that of the images: whole rows are read."""
     draw_imagefolder(tmp_path / "tree", classes=2, per_class=4, size=(330, 320))
     packer.convert(tmp_path / "tree", tmp_path / "raw.lmdb", codec="raw")
     with packer.open_dataset(tmp_path / "raw.lmdb", output="numpy") as dataset:
@@ -133,7 +133,7 @@ def test_a_file_that_is_truncated_while_it_is_read_is_an_error_and_kills_nobody(
 
 
 def bytes_read() -> int:
-    """Return how many bytes this process has asked the system's files for."""
+    """Return how many bytes this process has read from files."""
     return int(Path("/proc/self/io").read_text().split("rchar:")[1].split()[0])
 
 
@@ -142,7 +142,7 @@ def test_no_more_than_the_rows_of_the_crop_is_read(raw: Path) -> None:
     read = {}
     for check in ("always", "never"):
         with packer.open_dataset(raw, crop=CenterCrop(30), check=check) as dataset:
-            dataset.__getitems__([0])  # whatever is read once
+            dataset.__getitems__([0])  # some bytes are read only once
             costs = []
             for _ in range(2):
                 before = bytes_read()

@@ -1,4 +1,4 @@
-"""Rectangles: exactly the crop of the whole decoding, and resized as torchvision resizes."""
+"""A decoded rectangle is exactly the crop of the whole image, and is resized as torchvision resizes it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_rows_below_are_not_decoded(name: str) -> None:
     if fast_decoder()[0] != "turbojpeg":
         pytest.skip("needs simplejpeg")
     whole = IMAGES[name]
-    # Damage the last quarter of the compressed data: a rectangle at the top does not notice, the bottom does.
+    # Remove the last quarter of the compressed data, which a rectangle at the top does not need.
     damaged = whole[: 3 * len(whole) // 4] + whole[-2:]
     expected = decode(whole)
     found = decode_rectangle(damaged, (0, 0, 24, 163), (121, 163))
@@ -114,7 +114,7 @@ NOISE = encode(np.random.default_rng(3).integers(0, 256, (700, 700, 3), np.uint8
 
 
 def tile_of(width: int) -> int:
-    """Return the MCUs of a tile of a 4:2:0 image: as few as divide its rows."""
+    """Return the MCUs in a tile of a 4:2:0 image: the smallest divisor of the MCUs in a row, from 2 on."""
     mcus = -(-width // 16)
     return next(count for count in range(1, mcus + 1) if mcus % count == 0 and count >= min(2, mcus))
 

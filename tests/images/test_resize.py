@@ -36,7 +36,7 @@ specs = st.builds(
 
 @pytest.fixture(scope="module")
 def functional() -> Any:
-    """Return torchvision's functional transforms, of which v2 works on uint8 as packer does."""
+    """Return torchvision's v2 functional transforms, which work on uint8 as packer does."""
     torchvision()
     return importlib.import_module("torchvision.transforms.v2.functional")
 

@@ -1,4 +1,4 @@
-"""`packer convert --tiles`: what is stored, what is counted, and the way back."""
+"""`packer convert --tiles`: the stored bytes, the counted findings, and the export."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_jpegs_keep_their_bytes_unless_asked(tree: Path, tmp_path: Path, codec: 
         for index, name in enumerate(reader.table.sample_names()):
             data = bytes(reader.read(index))
             kept = data == (tree / name).read_bytes()
-            assert kept or (codec == "jpeg" and read_tiles(data) is not None)  # what is encoded is tiled
+            assert kept or (codec == "jpeg" and read_tiles(data) is not None)  # encoded images are tiled
             if name.startswith("jpegs/"):
                 assert kept
 
@@ -168,7 +168,7 @@ def test_what_the_commands_say(tree: Path, tmp_path: Path) -> None:
     assert f"  {tiled} of {count} samples are tiled JPEGs\n" in result.stdout
     assert "1 x not tiled: CMYK\n" in result.stdout
     lines = [json.loads(line) for line in report.read_text().splitlines()]
-    assert not any(TILED in line["findings"] for line in lines)  # nothing unusual
+    assert not any(TILED in line["findings"] for line in lines)  # being tiled is not unusual
     assert {"not tiled: CMYK"} <= {finding for line in lines for finding in line["findings"]}
     info = packer("info", tmp_path / "x.lmdb").stdout
     assert f"{tiled / count:.1%} of the samples are tiled JPEGs" in info
@@ -182,7 +182,7 @@ def test_what_the_commands_say(tree: Path, tmp_path: Path) -> None:
 @needs_c
 @pytest.mark.parametrize("recipe", [Recipe(), Recipe("jpeg", ResizeSpec(40), to_8_bit="clip")])
 def test_a_pack_is_tiled(tree: Path, tmp_path: Path, recipe: Recipe) -> None:
-    """Its samples keep their pixels, and its manifest says what it said before."""
+    """The samples keep their pixels; the manifest stays the same except for the entries about tiles."""
     before = convert(imagefolder_source(tree), tmp_path / "x.h5", recipe=recipe).manifest
     for name, source in (("y.lmdb", "x.h5"), ("z.pth", "y.lmdb")):  # a tiled pack may be tiled once more
         convert(pack_source(tmp_path / source), tmp_path / name, recipe=Recipe(tiles=True))

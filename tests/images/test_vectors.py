@@ -1,4 +1,4 @@
-"""What packer's C computes with the vectors of this processor is what it computes in plain C, to the bit."""
+"""packer's C gives the same results with this processor's vector instructions as with fewer or none, to the bit."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def noise(seed: int, sampling: str = "4:4:4", restarts: int = 0, progressive: bo
 
 @st.composite
 def views(draw: st.DrawFn) -> Box:
-    """Draw a window of a ``noise`` image; many lie partly outside of what the rectangle is resized to."""
+    """Draw a window of a ``noise`` image; many reach beyond the resized rectangle."""
     box = draw(boxes(*LONG, most=60))
     if draw(st.booleans()):
         cut = draw(st.integers(-9, 9)), draw(st.integers(-9, 9))
@@ -89,9 +89,9 @@ def views(draw: st.DrawFn) -> Box:
 
 
 def made(images: Sequence[tuple[bytes, Box]]) -> Pixels:
-    """Return which views of ``noise`` images C makes, and the pixels of these, one after the other.
+    """Return for each view of a ``noise`` image whether C makes it, followed by the pixels of those that it makes.
 
-    Views of one image that follow one another are made together.
+    Consecutive views of one image are made together.
     """
     outs = [np.zeros((*box.out, 3), np.uint8) for _, box in images]
     done = decode_into([(data, LONG, box, out.ctypes.data) for (data, box), out in zip(images, outs, strict=True)])
@@ -100,7 +100,7 @@ def made(images: Sequence[tuple[bytes, Box]]) -> Pixels:
 
 
 def test_views_of_images_that_end_too_early(by_both: Both) -> None:
-    """No view needs what is missing: whether it is made depends on how far the decoder reads ahead."""
+    """No view needs the missing bytes: whether C makes it depends on how far the decoder reads ahead."""
     ends = [noise(seed)[:-100] for seed in range(100)]
     images = [(data, Box.of((0, left, 29, 5), (5, 108))) for left in range(0, LONG[1], 8) for data in ends]
     assert 0 < made(images)[: len(images)].sum() < len(images)
@@ -116,7 +116,7 @@ def test_views_of_images_that_end_too_early(by_both: Both) -> None:
     data=st.data(),
 )
 def test_views_of_images(by_both: Both, image: bytes, boxes: list[Box], data: st.DataObject) -> None:
-    """Together and alone, of sound images and of damaged ones."""
+    """Views of sound and of damaged images are made together and alone."""
     stored = data.draw(st.one_of(st.just(image), damaged(image)))
     assert by_both(lambda: made([(stored, box) for box in boxes]))
     assert all(by_both(lambda box=box: made([(stored, box)])) for box in boxes)  # type: ignore[misc]
@@ -195,7 +195,7 @@ def test_jpegs_that_are_written(
 @pytest.mark.parametrize("left", [0, 1, 10, 21])
 @pytest.mark.parametrize("side", [840, 853])
 def test_pixels_that_are_copied(by_both: Both, side: int, left: int) -> None:
-    """They are more than stays in a processor's caches; rows begin anywhere in what a cache holds together."""
+    """So many pixels bypass the caches; rows begin anywhere in a cache line."""
     pixels = np.random.default_rng(0).integers(0, 256, (870, 880, 3), np.uint8)
     stored = pixels.tobytes()
     for start in (0, 1, 63):
@@ -216,7 +216,7 @@ def test_pixels_that_are_copied(by_both: Both, side: int, left: int) -> None:
 
 
 def test_parts_of_tiles(by_both: Both) -> None:
-    """Between the tiles, markers are sought; and many bytes of the scans are stuffed."""
+    """C searches for the markers between tiles, and many bytes of the scans are stuffed."""
     noise = np.random.default_rng(0).integers(0, 256, (650, 800, 3), np.uint8)
     for pixels in (noise, np.array(photo(650, 800))):
         data = encode_tiled(pixels, 98)
@@ -228,7 +228,7 @@ def test_parts_of_tiles(by_both: Both) -> None:
 @some
 @given(size=st.tuples(st.integers(1, 90), st.integers(1, 90)), level=st.sampled_from([0, 6]), data=st.data())
 def test_pngs(by_both: Both, size: tuple[int, int], level: int, data: st.DataObject) -> None:
-    """Their filters are undone, and their checksums are computed, with vectors too."""
+    """Undoing filters and computing checksums use vectors, too."""
     pixels = data.draw(
         st.sampled_from([photo(*size), np.random.default_rng(size).integers(0, 256, (*size, 3), np.uint8)])
     )

@@ -1,4 +1,4 @@
-"""Operations on pixels, and the numbers that batches become, are the same with all vectors as with fewer.
+"""Operations on pixels and normalised batches have the same results with all vectors as with fewer.
 
 These tests need torch, which the other tests of vectors do not.
 """
@@ -57,7 +57,7 @@ def test_operations(by_both: Both, data: st.DataObject, kind: str) -> None:
     mixture=st.sampled_from([None, numbers.Mixture(0.3), numbers.Mixture(0.5, (1, 0, 3, 1))]),
 )
 def test_numbers(by_both: Both, width: int, dtype: str, planes: bool, mixture: numbers.Mixture | None) -> None:
-    constants = (0.485, 0.456, 0.406), (0.229, 1e-7, 1e4)  # halves of these are infinite, and nearly 0
+    constants = (0.485, 0.456, 0.406), (0.229, 1e-7, 1e4)  # in float16, infinite and nearly 0
     pixels = torch.from_numpy(np.random.default_rng(width).integers(0, 256, (2, 4, width, 3), np.uint8))
     layout = torch.contiguous_format if planes else torch.channels_last
     made = torch.empty((2, 3, 4, width), dtype=getattr(torch, dtype), memory_format=layout)

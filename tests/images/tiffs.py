@@ -1,4 +1,4 @@
-"""TIFFs of any number of bands, written by hand (TIFF 6.0): programs write few of the kinds that there are."""
+"""Write TIFFs with any number of bands, and in layouts that few programs write (TIFF 6.0)."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def tiff(
     Parameters
     ----------
     extra : sequence of int
-        What the bands beyond the colours are: 0 nothing that is said, 1 associated alpha, 2 alpha.
+        The meaning of the bands beyond the colours: 0 unspecified, 1 associated alpha, 2 unassociated alpha.
     planar : bool
-        Whether each band stands by itself.
+        Whether each band is stored separately.
     order : {"<", ">"}
     deflated, predicted : bool
-        Whether the samples are compressed, and replaced by differences before.
+        Whether the samples are compressed, and before that replaced by horizontal differences.
     tile : int
         The side of the tiles, a multiple of 16; 0 for strips.
     rows : int

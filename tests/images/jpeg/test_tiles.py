@@ -1,4 +1,4 @@
-"""Tiles: annotated JPEGs stay ordinary JPEGs, parts have the pixels of the whole, wrong tables are not believed."""
+"""Tiles: annotated JPEGs stay ordinary JPEGs, parts have the pixels of the whole, wrong tables are not trusted."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _FACTORS = {
 
 @functools.cache
 def with_restarts(subsampling: str, size: tuple[int, int], count: int, quality: int = 90) -> bytes:
-    """Return a JPEG whose MCU rows are cut into `count` intervals, or as nearly so as divides them."""
+    """Return a JPEG whose MCU rows are divided into `count` intervals, or the next smaller number that divides them."""
     mcus = -(-size[1] // MCU[subsampling][1])
     count = max(divisor for divisor in range(1, count + 1) if mcus % divisor == 0)
     pixels = draw_photo(np.random.default_rng(sum(size)), *size)
@@ -104,7 +104,7 @@ def test_any_part_has_the_pixels_of_the_whole(data: st.DataObject, subsampling: 
     part = part_of(image, rectangle)
     expected = pillow_pixels(image)
     assert expected is not None
-    # By Pillow: the part is an ordinary JPEG. Strictly: libjpeg has nothing to complain about.
+    # Pillow decodes the part, so it is an ordinary JPEG. The strict decoder does, so libjpeg has no warning.
     pixels = pillow_pixels(bytes(part.data))
     assert pixels is not None
     assert np.array_equal(turbojpeg.decode_jpeg(part.data), pixels)
@@ -130,7 +130,7 @@ def test_tiles_outside_of_a_part_are_not_needed() -> None:
 
 
 def changed(image: bytes, seal: bool, **fields: Any) -> bytes:
-    """Return a tiled JPEG whose segment says something else, with a fitting checksum if `seal`."""
+    """Return a tiled JPEG with other fields in its segment, and a valid checksum if `seal`."""
     table = read_tiles(image)
     assert table is not None
     names = "identifier", "version", "entry", "columns", "group", "frame", "length"
@@ -239,14 +239,14 @@ def test_flipped_bits_give_the_usual_pixels_or_the_usual_error(
         return
     assert found.shape == (height, width, 3)
     table, whole = read_tiles(bytes(image)), pillow_pixels(bytes(image))
-    if table is None and whole is not None:  # as any JPEG
+    if table is None and whole is not None:  # decoded as any JPEG
         assert np.array_equal(found, whole[top : top + height, left : left + width])
 
 
 @pytest.mark.skipif(jpeg_tiles._native is None, reason="needs a C compiler when packer is installed")
 @given(data=st.data())
 def test_compiled_and_in_python_the_same_is_cut_out(data: st.DataObject) -> None:
-    """The bytes are any: changed ones, where most matter, and segments that say anything under a fitting seal."""
+    """Bytes are changed, mostly in the header, and segments have random fields with a valid checksum."""
     assert _TABLE is not None
     image = WHOLE
     if data.draw(st.booleans()):
@@ -269,7 +269,7 @@ def test_compiled_and_in_python_the_same_is_cut_out(data: st.DataObject) -> None
 @pytest.mark.skipif(jpeg_tiles._native is None, reason="needs a C compiler when packer is installed")
 @given(data=st.data(), subsampling=st.sampled_from(sorted(MCU)))
 def test_compiled_and_in_python_the_same_table_is_made(data: st.DataObject, subsampling: str) -> None:
-    """The bytes are any; C leaves what is unusual to Python."""
+    """Any bytes are changed; C leaves unusual images to Python."""
     image = bytearray(
         data.draw(st.sampled_from([with_restarts(subsampling, (41, 60), 2), tiled(subsampling, (41, 60))]))
     )

@@ -59,7 +59,7 @@ FACTORS = {"4:4:4": (1, 1), "4:2:2": (2, 1), "4:2:0": (2, 2), "4:4:0": (1, 2), "
 
 @st.composite
 def jpegs(draw: st.DrawFn, most: int = 700) -> bytes:
-    """Encode part of a photo, by any of the settings that an encoder has."""
+    """Encode part of a photo with random settings of OpenCV's encoder."""
     top, left = draw(st.integers(0, 100)), draw(st.integers(0, 100))
     height, width = draw(st.integers(1, most)), draw(st.integers(1, most))
     pixels = photo(800, 800)[top : top + height, left : left + width, ::-1]
@@ -86,7 +86,7 @@ def run(*command: str, data: bytes) -> bytes:
 
 
 def coefficients(data: bytes) -> bytes:
-    """Return a JPEG of the same coefficients, coded as jpegtran does, which must find nothing to warn of."""
+    """Recode a JPEG with jpegtran, without a warning: equal results mean equal coefficients."""
     return run("jpegtran", "-optimize", "-restart", "0", "-copy", "none", data=data)
 
 
@@ -109,7 +109,7 @@ def metadata(data: bytes) -> list[tuple[int, bytes]]:
 
 
 def check(data: bytes) -> bytes:
-    """Transcode, and require what must hold of the result."""
+    """Transcode, and require the same pixels, metadata and coefficients."""
     tiled = transcode(data)
     expected, found = pillow_pixels(data), pillow_pixels(tiled)
     assert expected is not None
@@ -132,7 +132,7 @@ def test_pixels_of_any_jpeg_stay(data: bytes) -> None:
 
 @pytest.mark.parametrize("name", DIGESTS)
 def test_the_same_bytes_as_those_of_the_first_transcoder(name: str) -> None:
-    """It was written in Python; the digests are of what it made."""
+    """The first transcoder was written in Python; the digests are of its output."""
     data = (GOLDEN / f"{name}.jpg").read_bytes()
     tiled = transcode(data)
     assert hashlib.sha256(tiled).hexdigest() == DIGESTS[name]
@@ -142,7 +142,7 @@ def test_the_same_bytes_as_those_of_the_first_transcoder(name: str) -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("subsampling", SUBSAMPLINGS)
 def test_what_is_written(subsampling: str, variant: str) -> None:
-    """To the byte, as "Tiled JPEG" in `formats.md` has it."""
+    """Check the segments and the scan against the section "Tiled JPEG" of `formats.md`."""
     tiled = transcode(jpeg(subsampling, variant, (129, 291)) + b"rest")
     header = next(end for marker, _, end in jpeg_segments(tiled) if marker == 0xE9)
     payload = dict(segments(tiled))[0xE9]
@@ -182,7 +182,7 @@ def test_any_part_has_the_pixels_of_the_whole(data: bytes, draw: st.DataObject) 
 
 
 def test_tiles_hold_so_many_bytes() -> None:
-    """On average; a picture of noise, so that all are alike."""
+    """On average. The image is noise, so that all tiles have about the same size."""
     noise = np.random.default_rng(1).integers(0, 256, (64, 1920, 3), np.uint8)
     tiled = transcode(encoded(noise, "JPEG"))
     table = read_tiles(tiled)
@@ -194,7 +194,7 @@ def test_tiles_hold_so_many_bytes() -> None:
 @needs_jpegtran
 @given(jpegs(300))
 def test_codes_are_as_short_as_jpegtrans(data: bytes) -> None:
-    """Beside a file with a restart marker in as many places."""
+    """jpegtran writes restart markers at the same interval."""
     tiled = transcode(data)
     scan = tiled[tiled.rindex(b"\xff\xda") :]
     interval = struct.unpack(">H", dict(segments(tiled))[0xDD])[0]
@@ -238,7 +238,7 @@ def test_unusual_sampling_factors(sampling: str, options: list[str]) -> None:
 
 
 def test_sixteen_bit_quantisation() -> None:
-    """Which a sequential frame of the baseline process must not have, so a progressive one becomes an extended one."""
+    """Baseline frames must not have it, so a progressive frame becomes extended; an invalid baseline frame stays."""
     table = segment(0xDB, b"\x10" + struct.pack(">64H", *range(300, 364)))
     for variant, process in (("baseline", 0xC0), ("progressive", 0xC1)):
         data = jpeg("grey", variant)
@@ -249,7 +249,7 @@ def test_sixteen_bit_quantisation() -> None:
 
 
 def test_photos(shared_data: Path, sweep: int) -> None:
-    """Every fourth is transcoded, with --faults all; together they grow by half a per cent or less."""
+    """Every fourth photo is transcoded, or all with --faults. In total they grow by at most 0.5 %."""
     before = after = 0
     for path in sorted((shared_data / "imagenet-sample").rglob("*.JPEG"))[:: 4 if sweep == 1 else 1]:
         data = path.read_bytes()
@@ -259,7 +259,7 @@ def test_photos(shared_data: Path, sweep: int) -> None:
 
 
 def test_odd_images(shared_data: Path) -> None:
-    """Whatever is accepted has Pillow's pixels; nothing else is raised."""
+    """Accepted images have Pillow's pixels; others raise NotTileableError."""
     accepted = 0
     for path in sorted((shared_data / "odd").rglob("*")):
         if path.is_file():
@@ -268,7 +268,7 @@ def test_odd_images(shared_data: Path) -> None:
 
 
 def accept_or_refuse(data: bytes) -> bool:
-    """Tell whether it is accepted; then its pixels must be Pillow's."""
+    """Tell whether the image is accepted, and require Pillow's pixels if so."""
     try:
         tiled = transcode(data)
     except NotTileableError:
@@ -364,10 +364,10 @@ def many_scans() -> bytes:
 
 
 def with_runs(first: str, later: str, restart: int = 0) -> bytes:
-    """Return four grey blocks in a row, of whose coefficients two scans say nothing but how many blocks have none.
+    """Return a JPEG of four grey blocks in a row, whose two AC scans have only end-of-band runs.
 
-    `first` and `later` are the bits of these scans, or of one restart interval: 0 and two bits for 4 blocks and that
-    many more, 10 and one bit for 2 or 3 blocks.
+    `first` and `later` are the bits of these scans, or of one restart interval: 0 and two bits are a run of 4 to 7
+    blocks, 10 and one bit are a run of 2 or 3 blocks.
     """
 
     def scan(header: bytes, bits: str) -> bytes:
@@ -397,7 +397,7 @@ def test_runs_of_blocks_without_coefficients(first: str, later: str, restart: in
     ],
 )
 def test_a_run_of_blocks_that_goes_beyond_its_end_is_damage(first: str, later: str, restart: int) -> None:
-    """For packer's own decoder, too: a tiled JPEG would not show any more that the file was damaged."""
+    """The decoder refuses it, too. A tiled JPEG would no longer show that the file was damaged."""
     data = with_runs(first, later, restart)
     with pytest.raises(NotTileableError, match="data left over"):
         transcode(data)
@@ -498,6 +498,6 @@ def test_thousands_of_damaged_images_are_refused_or_mean_the_same() -> None:
 
 
 def test_a_great_many_segments() -> None:
-    """In time that grows with their number, and no faster."""
+    """The time must be linear in their number: the test would time out if it were quadratic."""
     comments = segment(0xFE, b"") * 300_000
     assert transcode(jpeg()[:2] + comments + jpeg()[2:]).startswith(b"\xff\xd8" + comments)
