@@ -1,4 +1,4 @@
-"""Records of crops, executed by numpy and torch, as their specification says."""
+"""A reference for records of crops: numpy and torch execute them as specified."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from packer._images.geometry import INTERPOLATIONS, PADDINGS, Box
 
 
 def noise(height: int, width: int) -> torch.Tensor:
-    """Return a (3, height, width) uint8 image in which no two places are alike."""
+    """Return a (3, height, width) uint8 image of noise."""
     rng = np.random.default_rng(height * 10_007 + width)
     return torch.from_numpy(rng.integers(0, 256, (height, width, 3), np.uint8)).permute(2, 0, 1)
 
 
 def smooth(height: int, width: int) -> torch.Tensor:
-    """Return a (3, height, width) uint8 image without sharp edges, as a photo."""
+    """Return a (3, height, width) uint8 image without sharp edges."""
     down, across = np.mgrid[0:height, 0:width]
     planes = [127 + 120 * np.sin(down / (9 + k) + k) * np.cos(across / (11 - k)) for k in range(3)]
     return torch.from_numpy(np.stack(planes, -1).astype(np.uint8)).permute(2, 0, 1)
 
 
 def executed(image: torch.Tensor, record: Any) -> torch.Tensor:
-    """Return the result of a record of CROP, (3, out_height, out_width) uint8, of a (3, height, width) image."""
+    """Execute a record of CROP on a (3, height, width) image; return (3, out_height, out_width) uint8."""
     box = Box(*record.item())
     assert 0 <= box.top <= box.top + box.crop_height <= image.shape[1]
     assert 0 <= box.left <= box.left + box.crop_width <= image.shape[2]

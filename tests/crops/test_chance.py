@@ -1,4 +1,4 @@
-"""Chance: draw for draw as torchvision where torch's generator draws, and torchvision's distribution otherwise."""
+"""Random crops: torchvision's draws, one by one, from torch's generator; otherwise torchvision's distribution."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchvision.transforms import v2  # noqa: E402
 
 
 def sizes(count: int, seed: int, least: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Return heights and widths of many shapes, also extreme ones."""
+    """Return heights and widths of many shapes, including extreme ones."""
     sides = np.exp(np.random.default_rng(seed).uniform(np.log(least), np.log(3000), (2, count))).astype(np.int64)
     return sides[0], sides[1]
 
@@ -42,7 +42,7 @@ def test_random_resized_crop_draws_as_torchvision(settings: Any) -> None:
                 top, left, height, width = make.get_params(image, make.scale, make.ratio)
             mirrored = bool(torch.rand(1) < 0.4)
             assert record["flip"] == mirrored
-            if min(height, width) > 0:  # else torchvision has nothing to resize, and stops
+            if min(height, width) > 0:  # otherwise torchvision has no pixels to resize, and fails
                 assert record.item()[:4] == (top, left, height, width)
         assert torch.get_rng_state().equal(state)
 
@@ -120,7 +120,7 @@ def test_a_flip_of_no_probability_draws_nothing() -> None:
     crop.choose(np.array([4]), np.array([4]))
     assert torch.get_rng_state().equal(state)
     RandomHorizontalFlip(0.0).choose(np.array([4]), np.array([4]))
-    assert not torch.get_rng_state().equal(state)  # as torchvision's
+    assert not torch.get_rng_state().equal(state)  # torchvision's draws, too
 
 
 def test_a_random_crop_of_v1_draws_as_v1() -> None:
@@ -138,7 +138,7 @@ def test_a_random_crop_of_v1_draws_as_v1() -> None:
 
 
 def test_a_flip_compares_as_float32() -> None:
-    """As torch compares its random number with p; in float64 some of them were less."""
+    """torch compares its float32 number with p in float32; in float64 this number would be less than p."""
     image = torch.tensor([[[0, 1]]], dtype=torch.uint8)
     for seed in range(20):
         torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Chains of crops: one record says them all, or the chain is refused when it is made."""
+"""Chains of crops: one record describes all of them, or the chain is refused when it is made."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_what_one_record_cannot_say_is_refused_with_the_crop_and_the_reason(
         [Pad(0), Resize(8)],
         [RandomCrop(300), CenterCrop(200), Resize(100)],  # never smaller than 200, so never padded
         [Resize((30, 30)), RandomCrop(20, pad_if_needed=True), CenterCrop(10)],
-        [RandomCrop(40), Pad(4), RandomCrop(40)],  # what is cut first becomes the rectangle
+        [RandomCrop(40), Pad(4), RandomCrop(40)],  # the first cut becomes the rectangle
         [ResizeCenterCrop(8, 9), CenterCrop(7)],
     ],
     ids=repr,

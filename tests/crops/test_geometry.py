@@ -39,7 +39,7 @@ def equal(rule: crops.Crop, transform: Any, height: int, width: int, levels: dic
 
 
 def levels(version: str, interpolation: str = "bilinear") -> dict[str, int]:
-    """Return how many levels resized pixels may differ by: v1 resizes tensors as floats, and Pillow by itself."""
+    """Return how many levels resized pixels may differ by: v1 resizes tensors as floats, and Pillow differs."""
     return {"tensor": int(version == "v1"), "pil": 1 + (interpolation == "bicubic")}
 
 
@@ -70,7 +70,7 @@ def test_resize_with_a_largest_side(version: str) -> None:
 
 
 def test_sizes_of_resized_images_are_torchvisions() -> None:
-    """Over a grid of sizes, where rounding may go either way."""
+    """The grid has sizes at which rounding may go either way."""
     heights, widths = (side.ravel() for side in np.mgrid[1:400:7, 1:2000:31])
     for size, most in [(224, None), (256, None), (33, None), (33, 77), (224, 1000)]:
         kept = np.maximum(heights, widths) <= (most or 10**6) * np.minimum(heights, widths)
@@ -104,7 +104,7 @@ FILLS: list[tuple[Any, str]] = [(0, "constant"), (200, "constant"), *[(0, m) for
 def test_pad(version: str, padding: Any, filling: tuple[Any, str]) -> None:
     fill, mode = filling
     for height, width in SIZES:
-        if min(height, width) > 5 or mode in ("constant", "edge"):  # torch reflects less than the image
+        if min(height, width) > 5 or mode in ("constant", "edge"):  # torch reflects no more than the image
             equal(crops.Pad(padding, fill, mode), NAMES[version].Pad(padding, fill, mode), height, width)
 
 

@@ -1,4 +1,4 @@
-"""Crops are the same chosen in C and by NumPy."""
+"""C and NumPy choose the same crops."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ CROPS = [
 
 
 def by_numpy(crop: Crop) -> Crop:
-    """Return a crop that C does not choose."""
+    """Return the same crop, chosen by NumPy instead of C."""
     other = Compose([crop])
     vars(other)["_coded"] = None
     return other
@@ -110,7 +110,7 @@ def test_random_numbers_are_the_same_made_in_c_and_by_numpy(monkeypatch: pytest.
 
 
 def test_random_numbers_and_crops_stay_what_they_were() -> None:
-    """What a seed says is a promise: a training that goes on has the crops that it would have had."""
+    """A seed means the same in every version, so that a continued training has the crops that it would have had."""
     numbers = _random.uniforms(7, 3, np.array([5, 10**9]), 24)
     assert numbers[:, 0].tolist() == GOLDEN_NUMBERS
     crops = RandomResizedCrop(224, flip=0.5).choose(np.array([375, 20]), np.array([500, 400]), numbers[:, :23])

@@ -1,4 +1,4 @@
-"""Rules: their settings, in torchvision's forms, and what every crop of theirs keeps to."""
+"""Rules: their settings, in torchvision's forms, and the properties of every crop that they choose."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_rules_are_frozen_values(crop: Crop, size: tuple[int, int] | None) -> No
     with pytest.raises(AttributeError, match="immutable"):
         crop.size = 3, 3  # type: ignore[misc]
     again = pickle.loads(pickle.dumps(crop))
-    assert again == crop == eval(repr(crop))  # in torchvision's words
+    assert again == crop == eval(repr(crop))  # repr is code
     assert hash(again) == hash(crop)
     assert crop != Resize(3)
     assert crop != size
@@ -161,7 +161,7 @@ def test_arguments_of_another_kind_are_refused_at_once(made: Callable[[], Any]) 
     "made",
     [
         lambda: RandomResizedCrop(0),
-        lambda: RandomResizedCrop(13_378),  # such a square has more pixels than an image may have
+        lambda: RandomResizedCrop(13_378),  # a square of this size has more pixels than allowed
         lambda: RandomResizedCrop((1, 10**9)),
         lambda: RandomResizedCrop(224, (1, 0.08)),
         lambda: RandomResizedCrop(224, (-1, 1)),

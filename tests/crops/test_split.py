@@ -1,4 +1,4 @@
-"""Transforms divided: the crop and the rest of its result give what the whole transform gives, draw for draw."""
+"""Split transforms: the crop and then the rest give the result of the whole transform, with the same draws."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NORMAL = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 FLOAT = v2.ToDtype(torch.float32, scale=True)
 SIZES = [(33, 47), (48, 64), (65, 40), (130, 131), (300, 40)]
 
-CHAINS: dict[str, tuple[Any, int]] = {  # how many transforms become the crop
+CHAINS: dict[str, tuple[Any, int]] = {  # a transform, and how many of its steps become the crop
     "reference, train, v1": (
         v1.Compose(
             [
@@ -162,7 +162,10 @@ def resizes(transform: Any) -> list[str]:
 
 
 def compare(transform: Any, taken: int, height: int, width: int) -> None:
-    """Compare a transform with its crop and the rest, after the same seed, from the same PIL image."""
+    """Compare a transform with its crop and the rest, after the same seed, from the same PIL image.
+
+    If the transform resizes PIL images, their pixels are not compared, as packer's may differ by a level or two.
+    """
     image = (smooth if resizes(transform) else noise)(height, width)
     pil = Image.fromarray(image.permute(1, 2, 0).numpy())
     crop, rest = split(transform)
@@ -187,7 +190,7 @@ def compare(transform: Any, taken: int, height: int, width: int) -> None:
 
 
 def kept(transform: Any, taken: int) -> list[int]:
-    """Return the ids of the leaves after the first `taken` ones that convert nothing."""
+    """Return the ids of the leaves that remain: all except the first `taken` ones that are no conversions."""
     conversions, others = [], leaves(transform)
     while taken:
         leaf = others.pop(0)
@@ -221,7 +224,7 @@ def test_crop_and_rest_are_timms_other_transforms() -> None:
 
 @pytest.mark.filterwarnings("ignore:Anti-alias option is always applied")
 def test_resized_pixels_are_a_level_or_two_from_pillows() -> None:
-    """What follows a crop may make more of a level, so crops are compared alone."""
+    """Later steps may amplify a difference of a level, so crops are compared alone."""
     chains = [(transform, taken) for transform, taken in {**CHAINS, **timm_chains()}.values() if taken]
     compared = 0
     for transform, taken in chains:
@@ -254,7 +257,7 @@ def test_the_rest_is_a_chain_of_the_same_kind_in_the_same_mode() -> None:
         assert crop == CenterCrop(8)
         assert type(rest) is type(chain)
         assert [*map(id, leaves(rest))] == [id(steps[0]), id(steps[2])]
-        assert len(leaves(chain)) == 3  # it is not changed
+        assert len(leaves(chain)) == 3  # split leaves it unchanged
         if isinstance(rest, nn.Module):
             assert not rest.training
             assert steps[0].training
@@ -263,7 +266,7 @@ def test_the_rest_is_a_chain_of_the_same_kind_in_the_same_mode() -> None:
 
 
 class Mine(v2.Resize):
-    """A class that may do something else."""
+    """A subclass that may behave differently."""
 
 
 def test_what_is_not_known_is_left_as_it_is() -> None:

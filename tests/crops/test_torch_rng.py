@@ -50,7 +50,7 @@ def test_this_torch_makes_numbers_as_it_is_supposed() -> None:
         RandomResizedCrop(224, flip=0.5),
         RandomResizedCrop(20, (0.9, 1.0), (0.1, 9.0)),
         Compose([RandomHorizontalFlip(0.3), RandomCrop(30, flip=0.4)]),
-        RandomResizedCrop(20, (0.9, 1.0), (0.01, 0.02)),  # which tries ten times, and takes more than is made at a time
+        RandomResizedCrop(20, (0.9, 1.0), (0.01, 0.02)),  # tries ten times: more numbers than are made at a time
     ],
     ids=repr,
 )

@@ -17,7 +17,7 @@ def twin() -> Twin:
 
 
 def require_compilers() -> None:
-    """Skip a test where there is no C compiler, or packer's own C is not there."""
+    """Skip a test without a C compiler or without packer's compiled C."""
     if shutil.which(compiler()[0]) is None:
         pytest.skip("needs a C compiler")
     if _native is None:

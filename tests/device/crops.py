@@ -37,7 +37,7 @@ def tiled(subsampling: str, size: tuple[int, int], variant: str = "baseline") ->
 
 @functools.cache
 def noise() -> Photo:
-    """Return a photo most of whose coefficients have long codes; many of its blocks end with their last coefficient."""
+    """Return a photo of noise: most coefficients have long codes, and many blocks end with their last coefficient."""
     pixels = np.random.default_rng(8).integers(0, 256, (64, 96, 3), np.uint8)
     photo = photo_of(transcode(encoded(pixels, "JPEG", quality=100, subsampling=0)))
     assert photo is not None
@@ -50,7 +50,7 @@ def side_of(photo: Photo) -> tuple[int, int]:
 
 
 def corners(photo: Photo, out: tuple[int, int]) -> Iterator[Box]:
-    """Yield crops of a photo: all of it, its corners, a pixel, a row, a column, one in the midst."""
+    """Yield crops of a photo: all of it, its corners, a pixel, a row, a column, and one in the middle."""
     height, width = side_of(photo)
     tall, wide = max(height // 2, 1), max(width // 3, 1)
     rectangles = [(0, 0, height, width), (height // 3, width // 3, max(height // 3, 1), wide)]
@@ -61,7 +61,7 @@ def corners(photo: Photo, out: tuple[int, int]) -> Iterator[Box]:
 
 
 def random_box(photo: Photo, out: tuple[int, int], chance: random.Random) -> Box:
-    """Return a crop of a photo somewhere."""
+    """Return a random crop of a photo."""
     height, width = side_of(photo)
     tall, wide = chance.randint(1, height), chance.randint(1, width)
     corner = chance.randint(0, height - tall), chance.randint(0, width - wide)
@@ -70,7 +70,7 @@ def random_box(photo: Photo, out: tuple[int, int], chance: random.Random) -> Box
 
 @functools.cache
 def table_of(kind: str, planes: bool) -> Table:
-    """Return the numbers of all levels by packer's own arithmetic."""
+    """Return the normalised numbers of all levels, computed by packer's C."""
     levels = torch.arange(256, dtype=torch.uint8)[None, None, None].expand(1, 3, 1, 256)
     levels = levels.contiguous(memory_format=torch.channels_last)
     out = torch.empty((1, 3, 1, 256), dtype=getattr(torch, kind))
@@ -98,7 +98,7 @@ def cut(photo: Photo, data: bytes, box: Box) -> tuple[bytes, tuple[int, int], Bo
 
 
 def by_kernels(twin: Twin, photos: Sequence[Photo], boxes: Sequence[Box], table: Table = LEVELS) -> Run:
-    """Return crops by the kernels, none of which may be refused by the host."""
+    """Return crops made by the kernels; require that the host refuses none."""
     batch = batch_of(photos, boxes)
     assert not batch.refused
     return run(twin, batch, table)
@@ -116,13 +116,13 @@ def unequal(twin: Twin, photos: Sequence[Photo], boxes: Sequence[Box], table: Ta
 
 
 def changed(photo: Photo, at: int, new: bytes) -> Photo:
-    """Return a photo with other bytes from a place of its scan on."""
+    """Return a photo whose bytes from `at` on are replaced by `new`."""
     data = photo.data[:at] + new + photo.data[at + len(new) :]
     return photo._replace(data=data[: len(photo.data)])
 
 
 def mutation(photo: Photo, chance: random.Random) -> Photo:
-    """Return a photo whose scan is changed somewhere."""
+    """Return a photo with a random change in its scan."""
     ends = int(photo.tiles.group_ends[-1])
     at = chance.randrange(photo.tiles.scan, ends - 2)
     match chance.randrange(4):

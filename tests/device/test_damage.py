@@ -1,4 +1,4 @@
-"""Damage is reported by the kernels, and packer's decoder on the processor agrees on which images it spoils."""
+"""The kernels report the same images as damaged that packer's decoder on the CPU refuses."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_processor_agrees_on_what_is_damaged(twin: Twin, subsampling: str) -
         assert (status == FINE) == (expected is not None), (number, box)
         seen[expected is not None] += 1
         assert expected is None or np.array_equal(pixels, expected), (number, box)
-        whole = by_processor(photo.data, side_of(photo), box)  # looks at other markers than those of the crop's groups
+        whole = by_processor(photo.data, side_of(photo), box)  # checks markers outside the crop's groups, too
         assert whole is None or expected is None or np.array_equal(pixels, whole), (number, box)
     assert min(seen.values()) > 20
 
@@ -57,7 +57,7 @@ def scan_pieces(photo: Photo) -> list[bytes]:
 
 
 def with_pieces(photo: Photo, pieces: list[bytes]) -> Photo:
-    """Return a photo of other tiles, whose table says where they are."""
+    """Return a photo with other tiles and a table that fits them."""
     tiles = photo.tiles
     each, scan = tiles.group * tiles.grid.columns, b"".join(pieces)
     sizes = [sum(map(len, pieces[first : first + each])) for first in range(0, len(pieces), each)]
@@ -67,7 +67,7 @@ def with_pieces(photo: Photo, pieces: list[bytes]) -> Photo:
 
 
 def read_again(photo: Photo, table: bytes, header: bytes, scan: bytes) -> Photo:
-    """Return a photo with another table of tiles, header or scan, and the checksum of them."""
+    """Return a photo with another table of tiles, header or scan, and a valid checksum."""
     tiles, data = photo.tiles, photo.data
     fixed = bytearray(data[tiles.segment : tiles.table - 4])
     frame = header.index(b"\xff\xc0")
@@ -82,7 +82,7 @@ def read_again(photo: Photo, table: bytes, header: bytes, scan: bytes) -> Photo:
 
 @pytest.mark.parametrize("subsampling", ["4:2:0", "4:4:4", "grey"])
 def test_a_tile_ends_in_its_last_byte(twin: Twin, subsampling: str) -> None:
-    """A byte too many, or too few, of any tile is damage."""
+    """Any tile with a byte too many or too few is damaged."""
     sound = tiled(subsampling, SIZE)
     pieces = scan_pieces(sound)
     assert len(pieces) == sound.tiles.grid.rows * sound.tiles.grid.columns
@@ -103,7 +103,7 @@ def test_a_tile_ends_in_its_last_byte(twin: Twin, subsampling: str) -> None:
 
 
 def with_bytes_after_a_group(photo: Photo) -> Photo:
-    """Return a photo whose first group of rows goes on after its last marker; its table says so."""
+    """Return a photo with two bytes after the last marker of the first group of rows, which the table counts."""
     pieces, last = scan_pieces(photo), photo.tiles.group * photo.tiles.grid.columns - 1
     assert last + 1 < len(pieces)
     return with_pieces(photo, [*pieces[:last], pieces[last] + bytes(2), *pieces[last + 1 :]])
@@ -136,7 +136,7 @@ def with_tables(photo: Photo, huffman: bytes) -> Photo | None:
 
 
 def test_tables_are_checked_as_on_the_processor(twin: Twin) -> None:
-    """Of codes that are none, symbols that no sequential JPEG has, and others that only differ."""
+    """The changed tables have invalid codes, symbols that no sequential JPEG has, or other valid codes."""
     sound, chance = tiled("4:2:0", SIZE), random.Random(4)
     box, seen = Box.of((0, 0, *SIZE), (16, 16)), [0, 0, 0]
     _, huffman, _ = tables_of(sound)
@@ -148,7 +148,7 @@ def test_tables_are_checked_as_on_the_processor(twin: Twin) -> None:
             continue
         made = run(twin, batch_of([photo], [box]), LEVELS)
         seen[made.status[0]] += 1
-        if made.status[0] == UNSUPPORTED:  # the processor may take them
+        if made.status[0] == UNSUPPORTED:  # the CPU may accept them
             continue
         assert (made.status[0] == FINE) == (expected is not None)
         assert expected is None or np.array_equal(made.out[0], expected)

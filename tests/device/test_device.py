@@ -29,7 +29,7 @@ runpy.run_module("benchmarks.kernels", run_name="__main__", alter_sys=True)
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("kind", ["uint8", "float16", "float32"])
 def test_a_device_equals_the_twin(twin: Twin, kind: str) -> None:
-    """Every buffer after every kernel, of sound photos and of damaged ones."""
+    """Compare every buffer after every kernel, for sound and for damaged photos."""
     from device.cuda import Device
 
     chance, photos = random.Random(kind), []

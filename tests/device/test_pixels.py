@@ -52,7 +52,7 @@ def test_numbers(twin: Twin, kind: str, planes: bool) -> None:
 
 @pytest.mark.parametrize("interpolation", [0, 1])
 def test_windows_of_what_is_resized(twin: Twin, interpolation: int) -> None:
-    """Enlarged, made smaller, one of both in each direction, not resized; and a window of each."""
+    """Crops are enlarged, reduced, both at once, in one direction only, or not resized; each has two windows."""
     photos, boxes = [], []
     for subsampling in SUBSAMPLINGS:
         photo = tiled(subsampling, (60, 90))
@@ -81,7 +81,7 @@ def test_any_threads_in_any_order(twin: Twin, threads: int, backwards: bool) -> 
 
 
 def test_stages_depend_on_nothing_else(twin: Twin) -> None:
-    """Not on threads, nor on what a block's memory held before; also words and coefficients that no result shows."""
+    """Not on threads, nor on earlier content of a block's memory. Only the buffer "order" may differ."""
     chance, photos = random.Random(1), []
     for subsampling in SUBSAMPLINGS:
         sound = tiled(subsampling, (131, 100), "optimised")
@@ -99,7 +99,7 @@ def test_stages_depend_on_nothing_else(twin: Twin) -> None:
 
 
 def filled() -> list[Twin]:
-    """Return twins whose memory holds other bytes each before it is written, where the compiler can do that."""
+    """Return twins whose unwritten memory has different content, if the compiler can set it."""
     try:
         return [Twin(flags=(f"-ftrivial-auto-var-init={kind}",)) for kind in ("pattern", "zero")]
     except RuntimeError:
@@ -107,7 +107,7 @@ def filled() -> list[Twin]:
 
 
 def test_photos_of_imagenet(twin: Twin, shared_data: Path, sweep: int) -> None:
-    """250 crops of 100 photos, and with --faults 1,000 of 400, by the rule of the recipe."""
+    """Compare 250 random resized crops of 100 photos, or with --faults 1,000 crops of 400 photos."""
     most, step = (250, 4) if sweep == 1 else (1000, 1)
     paths = sorted((shared_data / "imagenet-sample").rglob("*.JPEG"))[:400:step]
     photos = []

@@ -1,4 +1,4 @@
-"""The kernels' sources: every compiler takes them, and a fault in them is found."""
+"""NVRTC compiles the kernels within their limits, and the tests find faults in their sources."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.device.test_damage import with_bytes_after_a_group
 from tests.images.samples import SUBSAMPLINGS
 
 REGISTERS = {"tiles": 64, "tables": 64, "entropy": 80, "idct": 128, "weights": 64, "across": 64, "down": 64}
-"""The most that a thread of each may take."""
+"""The most registers that a thread of each kernel may use."""
 
 
 def libraries() -> Iterator[Path]:
-    """Yield the NVRTC libraries that ``NVRTC`` names, or else the one beside torch."""
+    """Yield the NVRTC libraries that ``NVRTC`` names, or else the one installed with torch."""
     named = os.environ.get("NVRTC")
     found = [Path(path) for path in named.split(os.pathsep)] if named else [find_nvrtc()]
     yield from (path for path in found if path is not None)
@@ -33,13 +33,13 @@ def libraries() -> Iterator[Path]:
 
 @pytest.mark.parametrize("architecture", ["compute_80", "sm_80", "sm_90", "sm_100", "sm_120"])
 def test_nvrtc_takes_the_kernels(architecture: str) -> None:
-    """With no more registers than a multiprocessor has for the blocks that are to run on it, and without spilling."""
+    """Machine code keeps to the limits of registers and shared memory, and spills no registers."""
     made = []
     for library in libraries():
         try:
             made.append(compile_kernels(architecture, library))
         except RuntimeError as error:
-            if "invalid value for --gpu-architecture" not in str(error):  # one that is older than the device
+            if "invalid value for --gpu-architecture" not in str(error):  # older than the architecture
                 raise
     if not made:
         pytest.skip("needs NVRTC for this architecture; NVRTC names libraries, a path each")
@@ -119,7 +119,7 @@ def finds(twin: Twin) -> bool:
 
 
 def _disagrees(twin: Twin, photos: Sequence[Photo], boxes: Sequence[Box]) -> bool:
-    """Tell whether the kernels take a photo that packer's decoder refuses, or refuse one that it takes."""
+    """Tell whether the kernels accept a photo that packer's decoder refuses, or refuse one that it accepts."""
     batch = batch_of(photos, boxes)
     status = iter(run(twin, batch, LEVELS).status)
     for number, (photo, box) in enumerate(zip(photos, boxes, strict=True)):
@@ -132,7 +132,7 @@ def _disagrees(twin: Twin, photos: Sequence[Photo], boxes: Sequence[Box]) -> boo
 
 @pytest.mark.parametrize("fault", [None, *FAULTS])
 def test_a_planted_fault_is_found(fault: str | None, tmp_path: Path) -> None:
-    """And none in the kernels as they are."""
+    """Each fault is found, and the unchanged kernels have none."""
     require_compilers()
     sources = tmp_path / "device"
     shutil.copytree(SOURCES, sources, ignore=shutil.ignore_patterns("*.py", "__pycache__"))

@@ -1,6 +1,6 @@
-"""Print what tests/native/host.c prints of images, by Pillow, torch and google-crc32c: ``expected.py IMAGE ...``.
+"""Print the lines of tests/native/host.c, from Pillow, torch and google-crc32c: ``expected.py IMAGE ...``.
 
-What the transcoder gives is asked of the packer of this environment.
+The transcoder is that of the installed packer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def checksum(data: bytes) -> str:
 
 
 def transcoded(data: bytes) -> bytes:
-    """Return the pieces of a tiled JPEG, one after the other, or the reason why there are none."""
+    """Return the pieces of a tiled JPEG, one after the other, or the reason for the refusal."""
     made = _native.transcode(data, 1 << 27, 460)
     if isinstance(made, str):
         return made.encode()

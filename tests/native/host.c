@@ -1,9 +1,9 @@
 /* Runs packer's module without Python: host MODULE IMAGE ...
 
-   So what a wheel holds is tried on systems that have no Python at hand, such as under Wine, or with musl. For each JPEG or
-   PNG it prints a line: its name, its height and width, and the CRC-32C of its pixels, of those of a crop that was resized
-   and mirrored, and of what the transcoder gives; or that the image is left to other decoders. tests/native/expected.py
-   prints the same lines by other libraries. */
+   It tests the module of a wheel on systems without Python, for example under Wine or with musl. For each JPEG or PNG it
+   prints a line: the name, the height and the width, and the CRC-32C of the pixels, of a resized and mirrored crop, and of
+   the transcoder's result; or that the image is left to other decoders. tests/native/expected.py prints the same lines
+   with other libraries, except that packer's transcoder is used there, too. */
 
 #include "stand_in.h"
 #include "../../packer/_images/native/task.h"
@@ -74,7 +74,7 @@ read_file(const char *path, size_t *size)
     return data;
 }
 
-/* Finds the height and width of a JPEG or a PNG; 0 where there are none. */
+/* Finds the height and width of a JPEG or a PNG; returns 0 if there are none. */
 static int
 find_size(const uint8_t *data, size_t size, Task *task)
 {
@@ -101,7 +101,7 @@ checksum_of(const char *data, Py_ssize_t size)
     return (uint32_t)stand_in_value(function("crc32c")(module, arguments, 2));
 }
 
-/* Does a task and writes the checksum of the pixels; 0 where it is left to others. */
+/* Runs a task and computes the checksum of the pixels; returns 0 if the task is left to other decoders. */
 static int
 decode(Task *task, uint32_t *checksum)
 {
@@ -123,8 +123,8 @@ decode(Task *task, uint32_t *checksum)
     return done;
 }
 
-/* Returns the checksum of the pieces of a tiled JPEG, or of the reason why there are none: of a text, or of what a tuple holds,
-   one after the other, its numbers as 8 bytes. */
+/* Returns the checksum of the transcoder's result: of the pieces of a tiled JPEG, which are the items of a tuple, with
+   numbers as 8 bytes; or of the text that is the reason for a refusal. */
 static uint32_t
 checksum_of_all(PyObject *object)
 {

@@ -1,4 +1,4 @@
-/* See stand_in.h. Built into the host; for Windows as python3.dll, where the module looks for Python. */
+/* See stand_in.h. Linked into the host; for Windows a library python3.dll, in which the module looks for Python. */
 
 #include "stand_in.h"
 
@@ -7,14 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ITEMS = 12 }; /* of a tuple, at most */
+enum { ITEMS = 12 }; /* the most items of a tuple */
 
 typedef struct {
     PyObject head;
-    long long number; /* or how many items a list or a tuple has */
+    long long number; /* or the number of items of a list or a tuple */
     const char *bytes;
     Py_ssize_t size;
-    char *own; /* the bytes, where they are freed with the object */
+    char *own; /* the bytes, if the object owns them */
     PyObject *items[ITEMS];
     PyModuleDef *definition;
 } Value;
@@ -240,7 +240,7 @@ PyMem_Free(void *memory)
     free(memory);
 }
 
-/* Gives an object so many bytes of its own, those of `bytes` where there are any. */
+/* Gives an object `size` bytes of its own: a copy of `bytes`, or its previous bytes if `bytes` is NULL. */
 static PyObject *
 own_bytes(PyObject *object, const char *bytes, Py_ssize_t size)
 {
@@ -292,7 +292,7 @@ PyByteArray_Resize(PyObject *object, Py_ssize_t size)
     return 0;
 }
 
-/* Returns a tuple of what a format names: O and N, n, and y#; tuples in it become some of its items. */
+/* Returns a tuple for a format of O, N, n and y#; the items of inner tuples become items of this tuple. */
 static PyObject *
 build_tuple(const char *format, va_list arguments)
 {
@@ -319,7 +319,7 @@ build_tuple(const char *format, va_list arguments)
     return &tuple->head;
 }
 
-/* Python has it under both names; which of them a module asks for depends on the version of its headers. */
+/* Python has this function under two names; the version of the headers determines which one a module calls. */
 PyObject *
 _Py_BuildValue_SizeT(const char *format, ...)
 {

@@ -1,6 +1,6 @@
 """Run the C of a wheel without Python: ``try_wheel.py WHEEL IMAGE ...``, in the environment of scripts/wheels.
 
-Prints the lines of host.c, which are to be those of expected.py. A wheel of Windows runs under Wine, one of musl with
+Prints the lines of host.c, which must equal those of expected.py. A wheel of Windows runs under Wine, one of musl with
 the loader of Debian's package musl; QEMU or another system may run others: ``HOST="qemu-aarch64 -L ROOT"``.
 """
 
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def build_host(platform: wheels.Platform, into: Path) -> Path:
-    """Return the program that stands in for Python, and on Windows lies beside its python3.dll."""
+    """Build the host with its replacement for Python, for Windows in python3.dll, and return the program's path."""
     compiler = ["ziglang", "cc", "-target", platform.zig, "-std=c11", "-O3", "-g0", "-s"]
     compiler += ["-I", str(wheels.headers_of_python(into))]
     if platform.windows:
