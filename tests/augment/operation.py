@@ -29,7 +29,7 @@ def operated(pixels: Pixels, *operations: npt.NDArray[Any]) -> Pixels:
 
 
 def tensor(pixels: Pixels) -> torch.Tensor:
-    """Return (3, height, width), in the layout of a batch."""
+    """Return a (3, height, width) tensor, in the memory layout of a batch."""
     return torch.from_numpy(pixels.copy()).permute(2, 0, 1)
 
 
@@ -39,5 +39,5 @@ def pixels_of(image: torch.Tensor) -> Pixels:
 
 
 def differing(one: Pixels, other: Pixels) -> int:
-    """Return by how many levels two images differ at most."""
+    """Return the largest difference of two images, in levels."""
     return int(np.abs(one.astype(np.int16) - other).max(initial=0))

@@ -1,4 +1,4 @@
-"""Chance: the operations that are drawn, and how often, are torchvision's."""
+"""Random operations are drawn with torchvision's frequencies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def drawn(rule: augment.Augmentation, count: int) -> npt.NDArray[Any]:
 
 
 def same_distribution(ours: npt.NDArray[Any], theirs: npt.ArrayLike) -> bool:
-    """Tell whether numbers may be of one distribution: Kolmogorov and Smirnov's test, wrong once in 10,000 times."""
+    """Tell whether numbers may have one distribution: the Kolmogorov-Smirnov test, at a level of 1 in 10,000."""
     theirs = np.sort(np.asarray(theirs, np.float64))
     ours = np.sort(ours.astype(np.float64))
     both = np.concatenate([ours, theirs])
@@ -38,7 +38,7 @@ def same_distribution(ours: npt.NDArray[Any], theirs: npt.ArrayLike) -> bool:
 
 
 def same_frequencies(ours: Iterable[Any], theirs: Iterable[Any]) -> bool:
-    """Tell whether as many things may come as often: Pearson's test, wrong once in 10,000 times."""
+    """Tell whether two samples may have the same frequencies: Pearson's test, at a level of 1 in 10,000."""
     counted, expected = Counter(ours), Counter(theirs)
     assert counted.keys() == expected.keys()
     assert counted.total() == expected.total()
@@ -48,7 +48,7 @@ def same_frequencies(ours: Iterable[Any], theirs: Iterable[Any]) -> bool:
 
 
 def key_of(record: Any) -> Any:
-    """Return what is done, rounded so that equal things compare equal."""
+    """Return the operation of a record as a key, rounded so that equal operations compare equal."""
     kind = KINDS[record["kind"]]
     if kind == "affine":
         return kind, *(np.round(record["matrix"], 4) + 0.0).tolist()
@@ -56,7 +56,7 @@ def key_of(record: Any) -> Any:
 
 
 def key_of_theirs(name: str, magnitude: float) -> Any:
-    """Return the same for what ``_apply_image_or_video_transform`` is asked for."""
+    """Return the same key for the arguments of torchvision's ``_apply_image_or_video_transform``."""
     center, angle, shift, shear = [0.0, 0.0], 0.0, [0.0, 0.0], [0.0, 0.0]
     axis = 1 if name.endswith("Y") else 0
     if name.startswith("Shear"):
@@ -83,7 +83,7 @@ def of_levels(name: str, magnitude: float) -> Any:
 
 
 def recorded(transform: type[Any], count: int, *settings: Any) -> list[tuple[Any, ...]]:
-    """Return what a transform of torchvision asks for, image after image."""
+    """Return the keys of the operations that a transform of torchvision applies to each image."""
     asked: list[Any] = []
 
     class Recording(transform):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""MixUp and CutMix are torchvision's: the numbers, and what is drawn."""
+"""MixUp and CutMix make torchvision's numbers, and draw with torchvision's distributions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations are the same decided on in C and by NumPy."""
+"""C and NumPy choose the same operations."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RULES = [
 
 
 def by_numpy(rule: Augmentation, monkeypatch: pytest.MonkeyPatch, *arguments: Any) -> Any:
-    """Return the operations that NumPy decides on."""
+    """Return the operations that NumPy chooses."""
     with monkeypatch.context() as patched:
         patched.setattr("packer.augment._base._native", None)
         return rule.choose(*arguments)

@@ -1,4 +1,4 @@
-"""What packer's C makes of pixels is what torchvision's v2 functional makes of uint8 tensors."""
+"""packer's C changes pixels as torchvision's v2 functional changes uint8 tensors."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ ADJUSTED: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
 
 @st.composite
 def images(draw: st.DrawFn, least: int = 1) -> Pixels:
-    """Images of any size, also of one level, of few, and of a smooth course.
+    """Draw images of any size: noise in a range of levels, which may be one level, or a smooth ramp.
 
-    The C does 64 levels or pixels at once, and 256 or 1,024 before it goes on to the next ones.
+    C processes 64 levels or pixels at once, in blocks of 256 or 1,024.
     """
     height, width = draw(st.integers(least, 70)), draw(st.one_of(st.integers(least, 70), st.integers(250, 270)))
     low = draw(st.integers(0, 255))
@@ -64,7 +64,7 @@ def test_what_has_no_setting_gives_the_pixels_of_torchvision(pixels: Pixels, kin
 @settings(max_examples=100)
 @given(pixels=images(), kind=st.sampled_from([*ADJUSTED]), factor=st.floats(0, 3))
 def test_adjusted_pixels_are_within_a_level_of_torchvisions(pixels: Pixels, kind: str, factor: float) -> None:
-    """They are equal but where torch computes the end of a row with other roundings than the rest."""
+    """They are equal, except where torch rounds the end of a row differently from the rest."""
     assert (
         differing(operated(pixels, operation(kind, factor=factor)), pixels_of(ADJUSTED[kind](tensor(pixels), factor)))
         <= 1
@@ -80,7 +80,7 @@ def test_a_turned_hue_is_within_a_level_of_torchvisions(pixels: Pixels, shift: f
 
 @pytest.mark.parametrize("shift", [-0.37, 0.0, 0.1, 0.5])
 def test_the_hue_of_any_colour_is_turned_as_torchvision_turns_it(shift: float) -> None:
-    """A value in some thousands differs, by a level. Among the colours are all that have the same level twice."""
+    """Fewer than one value in 1,000 differs, by a level. The colours include all that have the same level twice."""
     colours = np.random.default_rng(0).integers(0, 256, (5, 256, 256, 3), np.uint8)
     one, other = np.mgrid[0:256, 0:256]
     for place in range(3):
@@ -232,7 +232,7 @@ def test_what_does_not_fit_an_image_is_refused(kind: str, fields: dict[str, obje
 
 @pytest.mark.parametrize("interpolation", FILTERS)
 def test_no_place_of_the_longest_image_that_is_moved_is_rounded_to_another(interpolation: str) -> None:
-    """float32 has too few places for images that are longer: they are refused, and not moved to any."""
+    """float32 cannot represent the positions in longer images exactly, so they are refused."""
     pixels = np.random.default_rng(0).integers(0, 256, (2, LONGEST_MOVED, 3), np.uint8)
     ahead = operation("affine", matrix=[1, 0, 5, 0, 1, 0], interpolation=FILTERS.index(interpolation))
     moved = operated(pixels, ahead)

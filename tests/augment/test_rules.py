@@ -1,4 +1,4 @@
-"""Augmentations as people declare them: shown, compared, kept, and refused."""
+"""Declared augmentations: repr, equality, pickling, and refused settings."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_numbers_of_another_shape_are_refused() -> None:
 
 @pytest.mark.parametrize("number", [1.0, -1e-9, 1e18, np.nan, np.inf])
 def test_random_numbers_outside_of_0_to_1_are_refused(number: float) -> None:
-    """C makes places in tables of them."""
+    """C computes positions in tables from these numbers."""
     for rule in RULES:
         random = np.full((2, rule.randoms), 0.5)
         random[1, -1] = number

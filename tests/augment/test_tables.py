@@ -28,7 +28,7 @@ def test_operations_on_images_of_one_size_are_those_beside_images_of_another(rul
     random = np.random.default_rng(0).random((IMAGES + 1, rule.randoms))
     heights, widths = np.full(IMAGES + 1, 224), np.full(IMAGES + 1, 160)
     alone = rule.choose(heights[:-1], widths[:-1], random[:-1])
-    heights[-1] = 100  # one by one then, as there is no table of all sizes
+    heights[-1] = 100  # then no table is used, as a table is for one size
     np.testing.assert_array_equal(as_bytes(alone), as_bytes(rule.choose(heights, widths, random)[:-1]))
 
 

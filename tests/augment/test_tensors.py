@@ -1,4 +1,4 @@
-"""What is done to batches of tensors is what torchvision's v2 functional makes of each uint8 image."""
+"""Operations on a batch of tensors change each image as torchvision's v2 functional does."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ WITH_FACTOR: dict[str, tuple[Callable[..., torch.Tensor], st.SearchStrategy[floa
 
 @st.composite
 def steps(draw: st.DrawFn, height: int, width: int) -> tuple[npt.NDArray[Any], Torchvisions]:
-    """Draw an operation, and what torchvision does for it."""
+    """Draw an operation, and the same operation of torchvision."""
     kind = draw(st.sampled_from(KINDS))
     made = nothing(1, 1)[0, 0]
     made["kind"], made["fill"] = KINDS.index(kind), draw(st.sampled_from([NO_FILL, 0, MAGENTA]))
@@ -113,7 +113,7 @@ def test_each_image_of_a_batch_gets_torchvisions_pixels_or_levels_beside_them(
 def test_places_halfway_between_two_pixels_go_where_torchvisions_go(
     device: str, scale: float, shift: list[int]
 ) -> None:
-    """Roundings alone decide there, and such places may be all of an image."""
+    """Rounding alone decides there, and all positions of an image may be halfway."""
     for height, width in [(24, 24), (30, 36), (9, 40), (26, 38), (33, 27)]:
         generator = np.random.default_rng(height)
         pixels = torch.from_numpy(generator.integers(0, 256, (1, height, width, 3), np.uint8)).permute(0, 3, 1, 2)
@@ -131,7 +131,7 @@ def test_places_halfway_between_two_pixels_go_where_torchvisions_go(
 
 @pytest.fixture
 def coarse_products() -> Iterator[None]:
-    """Allow products of matrices and convolutions the fewest bits, as programs do for their networks."""
+    """Allow matrix products and convolutions the lowest precision, as training programs do."""
     before, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision("medium")
     torch.backends.cudnn.allow_tf32 = True
@@ -157,14 +157,14 @@ def test_arithmetic_that_the_network_may_do_coarsely_moves_no_pixel(device: str)
 
 
 def operated(levels: torch.Tensor, operations: Operations) -> torch.Tensor:
-    """Return images with their operations done, laid out as a Loader's are."""
+    """Return images after their operations, in the memory layout of a Loader."""
     images = levels.clone(memory_format=torch.channels_last)
     operate(images, operations)
     return images
 
 
 def of_every_kind(count: int) -> Operations:
-    """Return operations of which every kind has `count` images, with and without a fill, by each filter."""
+    """Return operations: each kind for `count` images, with and without a fill, with each filter."""
     operations = nothing(count * len(KINDS), 1)
     each = operations[:, 0]
     each["kind"], each["factor"] = np.arange(len(each)) % len(KINDS), 0.4
@@ -176,7 +176,7 @@ def of_every_kind(count: int) -> Operations:
 
 
 class Reads(TorchDispatchMode):
-    """Counts the operations whose results have to be read before the program can go on."""
+    """Counts the torch operations whose results the program must read before it can continue."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -192,7 +192,7 @@ class Reads(TorchDispatchMode):
 
 
 def test_no_operation_reads_pixels_to_go_on() -> None:
-    """On a GPU each such read would wait until everything before it is done."""
+    """On a GPU each read would wait until all work before it is done."""
     operations = of_every_kind(4)
     images = torch.randint(0, 256, (len(operations), 3, 24, 30), dtype=torch.uint8)
     with Reads() as reads:

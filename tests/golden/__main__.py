@@ -1,4 +1,4 @@
-"""Writes what is missing of the golden packs."""
+"""Writes the golden packs that are missing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PARTS = 2
 
 
 def draw_small(root: Path) -> None:
-    """Write a tree of images that are smaller than what they are resized to, and of larger ones."""
+    """Write a tree of images that become smaller when they are resized, and of one that is already smaller."""
     draw_imagefolder(root, classes=2, per_class=2, size=(24, 32))
     solid(root / "class_01" / "é small.png", size=(9, 7))
 
@@ -142,7 +142,7 @@ def fielded(root: Path) -> Source:
 
 
 def describe_fields(path: Path) -> dict[str, Any]:
-    """Return the fields of a pack, and of each sample a number, the digest of a blob or None for each field."""
+    """Return the fields of a pack, and the values of each sample: a number, the digest of a blob, or None."""
     with open_pack(path) as reader:
         values = [[reader.value(index, name) for name in reader.fields] for index in range(len(reader))]
         fields = [field.to_json() for field in reader.fields.values()]
@@ -156,7 +156,7 @@ def describe_fields(path: Path) -> dict[str, Any]:
 def describe(path: Path) -> list[list[Any]]:
     """Return a row for each sample: name, label, height, width, digests of data and pixels, rows and columns of tiles.
 
-    The pixels are those of the data that Pillow gives, and not those that the readers of packs give.
+    Pillow decodes the pixels from the data, not packer.
     """
     rows = []
     with open_pack(path) as reader:
@@ -173,7 +173,7 @@ def describe(path: Path) -> list[list[Any]]:
 
 
 def main() -> None:
-    """Write the packs, and what is in them."""
+    """Write the packs and their descriptions."""
     with tempfile.TemporaryDirectory() as temporary:
         small, wide = Path(temporary) / "small", Path(temporary) / "wide"
         draw_small(small)
@@ -183,7 +183,7 @@ def main() -> None:
 
 
 def write_all(directory: Path, kinds: Sequence[str], small: Path, wide: Path) -> None:
-    """Write the packs of a schema, and what is in them."""
+    """Write the packs of a schema and their descriptions."""
     directory.mkdir(exist_ok=True)
     described: dict[str, list[list[Any]]] = {}
     if (directory / "samples.json").exists():
@@ -200,7 +200,7 @@ def write_all(directory: Path, kinds: Sequence[str], small: Path, wide: Path) ->
 
 
 def _as_json(described: dict[str, list[list[Any]]]) -> str:
-    """Return what is in the packs, a line a sample."""
+    """Return the descriptions of packs as JSON, with a line for each sample."""
     packs = []
     for name, rows in sorted(described.items()):
         lines = ",\n  ".join(json.dumps(row) for row in rows)

@@ -1,8 +1,8 @@
-"""Writes small containers with the tools that people have: what these write is committed, and read in every run.
+"""Writes small containers with the tools of other projects. The files are committed, and tests read them.
 
 ``python -m tests.golden.containers.make [NAME ...]`` in the environment of `scripts/interop` writes all, or some, anew.
-The images are those in ``images``, whose bytes all containers hold. ``expected.json`` has what went in: by the path of
-each container names, labels, classes and the images' SHA-256. ``pyarrow-11`` and ``datasets`` stay as they are.
+Almost all containers have the images in ``images``. ``expected.json`` has, by the path of each container, the names,
+labels and classes, and the SHA-256 of the images. ``pyarrow-11`` and ``datasets`` stay as they are.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CAPTIONS = ["a dog", "", "größer ☃"]
 
 
 def images() -> list[bytes]:
-    """Return the images, and draw them where there are none."""
+    """Return the images; draw them if they are missing."""
     folder = HERE / "images"
     if not folder.exists():
         folder.mkdir()
@@ -47,7 +47,7 @@ def images() -> list[bytes]:
 
 
 def mds(_: Path) -> None:
-    torchvision()  # which streaming imports
+    torchvision()  # streaming imports it
     from streaming import MDSWriter
 
     columns = {
@@ -88,7 +88,7 @@ def mds(_: Path) -> None:
 
 
 def sample_of_litdata(number: int) -> dict[str, object]:
-    """Return what LitData stores of an image."""
+    """Return the sample that LitData stores for an image."""
     return {
         "image": images()[number],
         "label": LABELS[number],
@@ -115,7 +115,7 @@ def litdata(_: Path) -> None:
 
 
 def datadings(out: Path) -> None:
-    sys.modules.setdefault("gdown", types.ModuleType("gdown"))  # which downloads, and is not needed here
+    sys.modules.setdefault("gdown", types.ModuleType("gdown"))  # for downloads, not needed here
     from datadings.writer import FileWriter
 
     with FileWriter(out / "train.msgpack") as writer:
@@ -139,7 +139,7 @@ def n5(out: Path) -> None:
 
 
 def photos() -> list[Photo]:
-    """Return the images as `tests.interop` has them."""
+    """Return the images as photos of `tests.interop`."""
     return [Photo(data, label, name) for name, data, label in zip(NAMES, images(), LABELS, strict=True)]
 
 
@@ -155,7 +155,7 @@ def webdataset(out: Path) -> None:
 
 
 def dali_index(tool: str, file: Path, index: Path) -> None:
-    """Have a tool of DALI write the index of a file."""
+    """Write the index of a file with a tool of DALI."""
     run = [sys.executable, "-m", tool] if tool == "wds2idx" else [str(Path(sys.executable).with_name(tool))]
     subprocess.run([*run, file, index], check=True, capture_output=True)
 
@@ -190,7 +190,7 @@ def lsun(out: Path) -> None:
 
 
 def pickled(out: Path) -> None:
-    """Write what folder2lmdb.py of Efficient-PyTorch does."""
+    """Write an LMDB as folder2lmdb.py of Efficient-PyTorch does."""
     pairs = [(b"%d" % number, pickle.dumps((one.data, one.label))) for number, one in enumerate(photos())]
     keys = pickle.dumps([key for key, _ in pairs])
     write_lmdb(out / "train_lmdb", [*pairs, (b"__keys__", keys), (b"__len__", pickle.dumps(len(pairs)))])
@@ -206,7 +206,7 @@ def zipped(out: Path) -> None:
 
 
 def parquet(out: Path) -> None:
-    """Write with pyarrow: as it stands, which can be read in place, and compressed as pyarrow does by itself."""
+    """Write two files with pyarrow: one uncompressed, which can be read in place, and one with default compression."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -227,7 +227,7 @@ def hdf5(out: Path) -> None:
 
 
 def indexes(out: Path) -> None:
-    """Have DALI's tools write indexes of what packer writes; the indexes alone are kept."""
+    """Write indexes of packer's packs with DALI's tools; only the indexes are kept."""
     samples = [{"image": photo.data, "label": photo.label, "name": photo.name} for photo in photos()]
     for suffix, tool, pattern in ((".wds", "wds2idx", "*.tar"), (".tfrecord", "tfrecord2idx", "*.tfrecord")):
         packer.pack(samples, out / f"made{suffix}", classes=["0", "1", "2"])
@@ -243,7 +243,7 @@ WRITERS: dict[str, Callable[[Path], None]] = {
 
 
 def expected() -> dict[str, dict[str, Any]]:
-    """Return what is in each container: what went in, and the names that packer gives where there were none."""
+    """Return the content of each container: what was written, and the names that packer gives if it has none."""
     stem = {
         "datasets": [f"{number}.jpg" for number in range(3)],
         "litdata": ["chunk-0-0/000000.jpg", "chunk-0-0/000001.png", "chunk-0-1/000000.jpg"],

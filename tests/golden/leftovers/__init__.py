@@ -1,4 +1,4 @@
-"""Leftovers of an earlier version: unfinished work, indexes, a cache, states. Each goes on, or is refused by name.
+"""Leftovers of an earlier version: unfinished work, indexes, a cache, states. packer uses or refuses each of them.
 
 ``python -m tests.golden.leftovers`` writes the leftovers that are missing; those that are there stay as they are.
 
@@ -6,14 +6,14 @@
 ``half``        a conversion in three parts, of which one is done and one was interrupted
 ``parts``       a conversion whose parts are all done, which was killed before they became one pack
 ``upload``      the scratch of a pack that was uploaded in part; ``uploaded.json`` lists the objects that had arrived
-``objects``     the objects of a store in which one of two parts of ``s3://leftovers/pack.lmdb`` was made
+``objects``     the objects of a store to which one of two parts of ``s3://leftovers/pack.lmdb`` was written
 ``cache``       a pack, and the cache of a reader that fetched some samples of it from ``s3://leftovers/pack.lmdb``
 ``index``       indexes of a directory of images and of a tar file
-``scan``        a list that ``packer scan`` wrote
+``scan``        a listing that ``packer scan`` wrote
 ``states``      a pack, states of samplers and loaders in the middle of an epoch, and the samples that follow
 
-The images are no part of them: they are drawn anew, byte for byte, with the time that they had. All was made in
-`MADE_IN`, and `put` writes another path in its place.
+The images are not stored: `draw` writes them again, with the same bytes and times. The leftovers were made in the
+directory `MADE_IN`, which `put` replaces by another one.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ import google_crc32c
 
 LEFTOVERS = Path(__file__).parent
 MADE_IN = f"/tmp/packer-leftovers-{'0' * 180}"
-"""The directory, whose name is long enough for that of any other one to fit in."""
+"""The directory in which the leftovers were made. Its name is longer than that of any other one."""
 
 VERSION = "0.2.0"
-"""The version of packer that left the unfinished conversions, which no other version continues."""
+"""The version of packer that made the unfinished conversions; no other version continues them."""
 SERVER = {
     "AWS_ACCESS_KEY_ID": "testing",
     "AWS_SECRET_ACCESS_KEY": "a-secret",
@@ -43,10 +43,10 @@ SERVER = {
     "AWS_CONFIG_FILE": "/nonexistent",
     "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent",
 }
-"""The environment in which packer reaches a server of objects; the endpoint is missing."""
+"""The environment for access to a server of objects, without the endpoint."""
 
 KEPT = range(6, 9)
-"""The samples that were read by way of the cache."""
+"""The samples that were read through the cache."""
 
 IMAGES, SIDE = 12, 16  # pixels; LARGE takes more than the first request for a remote pack brings
 LARGE = 96
@@ -54,7 +54,7 @@ _TIME = 1_700_000_000  # seconds since 1970
 
 
 def draw(work: Path, side: int = SIDE) -> None:
-    """Write the images below ``work/tree``, of two classes, and the same in ``work/images.tar``."""
+    """Write images of two classes to ``work/tree``, and the same images to ``work/images.tar``."""
     for number, data in enumerate(_bitmaps(side)):
         path = work / "tree" / f"class_{2 * number // IMAGES}" / f"{number:02d}.bmp"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def draw(work: Path, side: int = SIDE) -> None:
 
 
 def _bitmaps(side: int) -> Iterator[bytes]:
-    """Yield BMPs that no library makes, so that none changes them."""
+    """Yield BMPs made without a library, so that no new version of one changes them."""
     size = 3 * side * side
     head = b"BM" + struct.pack("<IIIIiiHHIIiiII", 54 + size, 0, 54, 40, side, side, 1, 24, 0, size, 2835, 2835, 0, 0)
     for number in range(IMAGES):
@@ -78,13 +78,13 @@ def _bitmaps(side: int) -> Iterator[bytes]:
 
 
 def keep(path: Path) -> None:
-    """Make a directory a leftover."""
+    """Store a directory as a leftover."""
     with tarfile.open(LEFTOVERS / f"{path.name}.tar.xz", "w:xz") as tar:
         tar.add(path, path.name)
 
 
 def put(name: str, work: Path) -> Path:
-    """Unpack a leftover in a directory, where the images may have been drawn; return its path there."""
+    """Unpack a leftover in a directory, possibly that of the images; return its path."""
     with tarfile.open(LEFTOVERS / f"{name}.tar.xz") as tar:
         tar.extractall(work, filter="data")
     for path in (work / name).rglob("*"):
@@ -98,7 +98,7 @@ def _path(work: Path | str = MADE_IN) -> bytes:
 
 
 def _moved(data: bytes, work: Path) -> bytes:
-    """Return a list of files with another root of the same length, and the checksum that fits its JSON."""
+    """Return a list of files with another root of the same length, and the new checksum of its JSON."""
     begin = data.index(b"{")
     _, size = json.JSONDecoder().raw_decode(data[begin:].decode("latin-1"))
     text, rest = data[begin : begin + size], data[begin + size :]

@@ -1,4 +1,4 @@
-"""Writes what is missing of the leftovers: each is made in a process that ends as it did for the person who left it."""
+"""Writes the leftovers that are missing: each in a process that is interrupted or killed as a user's might be."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.golden.leftovers import KEPT, LARGE, LEFTOVERS, MADE_IN, SERVER, draw
 from tests.golden.leftovers.states import write_states
 
 WORK = Path(MADE_IN)
-RESERVE = "reserve"  # half a megabyte of nothing, which a conversion makes again
+RESERVE = "reserve"  # half a megabyte of zeros, which a conversion writes again
 
 
 def main() -> None:
@@ -42,7 +42,7 @@ class Stop(Exception):  # noqa: N818 - not an error
 
 
 def stopping(at: int) -> Callable[[Any], None]:
-    """Return a callback of progress that interrupts a conversion, which then records what it has done."""
+    """Return a callback of progress that interrupts a conversion, which then records its progress."""
 
     def progress(done: Any) -> None:
         if done.done >= at:
@@ -91,7 +91,7 @@ def half() -> None:
 
 
 def parts() -> None:
-    """Kill a conversion when its last part got its name."""
+    """Kill a conversion after its last part is renamed."""
     import packer
 
     named = False
@@ -139,7 +139,7 @@ def upload() -> None:
 
 
 def objects() -> None:
-    """Make one of two parts of a pack in a store, and keep the objects of the store."""
+    """Write one of two parts of a pack to a store, and keep the objects of the store."""
     import boto3
 
     from tests.upload.stores import Moto
@@ -158,7 +158,7 @@ def objects() -> None:
 
 
 def cache() -> None:
-    """Read a few samples of a pack of a store, by way of a cache."""
+    """Read a few samples of a remote pack through a cache."""
     import packer
     from tests.storage.remote.objects import serving
 
@@ -181,7 +181,7 @@ def index() -> None:
 
 
 def scan() -> None:
-    """List the tree."""
+    """Write a listing of the tree."""
     line = ["packer", "scan", str(WORK / "tree"), str(WORK / "scan" / "tree.scan")]
     subprocess.run([sys.executable, "-m", *line], check=True)
 

@@ -1,4 +1,4 @@
-"""Samplers and loaders of one pack, stopped in the middle of an epoch, and what they give after that."""
+"""Samplers and loaders of one pack, stopped in the middle of an epoch, and the samples that follow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 import packer
 from packer import samplers
 
-BATCH, BATCHES = 2, 2  # images of a batch, and batches that come before the state
+BATCH, BATCHES = 2, 2  # images of a batch, and batches before the state
 
 SAMPLERS: dict[str, Callable[[Any], Any]] = {
     "SequentialSampler": lambda dataset: samplers.SequentialSampler(len(dataset)),
@@ -49,7 +49,7 @@ LOADERS: dict[str, Callable[[Any], Any]] = {
 
 
 def dataset_at(path: Path) -> packer.ImageDataset:
-    """Open the pack, with a crop whose places are random and whose pixels are those of the images."""
+    """Open the pack with a random crop that resizes nothing."""
     return packer.open_dataset(path / "pack.lmdb", crop=packer.RandomCrop(8), seed=5)
 
 
@@ -59,7 +59,7 @@ def followed(batches: Iterable[Any]) -> list[Any]:
 
 
 def write_states(path: Path) -> None:
-    """Write the states of samplers as JSON, and those of loaders by torch, with what follows each."""
+    """Write the states of samplers as JSON and those of loaders with torch, and the samples that follow each."""
     dataset, said = dataset_at(path), {}
     for name, make in SAMPLERS.items():
         sampler = make(dataset)
