@@ -1,7 +1,7 @@
-"""Conversions and exports that die at a chosen moment: a process that has everything imported and forks one for each.
+"""Conversions and exports that die at a chosen moment. A process imports everything, and forks a child for each.
 
-The work runs in a child that kills itself, with SIGKILL, right before its n-th call that changes something on the
-disk, or in the middle of it where it is a write. Starting Python for each would take a hundred times as long.
+The child kills itself, with SIGKILL, right before its n-th call that changes the disk, or in the middle of a write.
+Starting Python for each would take a hundred times as long.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _CHANGING = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}  #
 
 
 class Ended(NamedTuple):
-    """How many images an earlier run had done, and how often this one changed the disk.
+    """How many images earlier runs had done, and how often this run changed the disk.
 
-    `joining` counts the changes of a pack with parts once another part was converted.
+    `joining` counts the changes after the new part of a pack with parts was converted.
     """
 
     continued: int
@@ -46,7 +46,7 @@ class CrashServer:
     Parameters
     ----------
     checkpoint_samples : int
-        After how many images a conversion records what is durable.
+        The number of images between two checkpoints of a conversion.
     """
 
     def __init__(self, checkpoint_samples: int) -> None:
@@ -70,11 +70,11 @@ class CrashServer:
         at: int = 0,
         seconds: float | None = None,
     ) -> Ended | None:
-        """Convert, and return how that ended, None where the conversion was killed.
+        """Convert, and return how that ended; None if the conversion was killed.
 
-        Where `fields` says so, the images have fields, see `with_fields`. A `large` pack is written past the cache.
+        With `fields`, the images have fields, see `with_fields`. A `large` pack is written past the cache.
 
-        `at` says before which change of the disk it is killed, `seconds` when it is killed from outside.
+        The conversion is killed before its `at`-th change of the disk, or from outside after `seconds`.
         """
         job = {
             "source": str(source),
@@ -99,15 +99,15 @@ class CrashServer:
         joining: int = 0,
         options: Mapping[str, Any] | None = None,
     ) -> Ended | None:
-        """Append to a pack with parts, and return how that ended; `at` is as of `run`, `options` of `packer.append`.
+        """Append to a pack with parts; return how that ended. `at` is as in `run`, `options` as in `packer.append`.
 
-        `joining` says before which change it is killed once the part was converted.
+        `joining` is like `at`, but counts only changes after the part was converted.
         """
         job = {"source": str(source), "appended": str(pack), "format": "", "options": dict(options or {})}
         return self._ended({**job, "at": at, "joining": joining, "seconds": None})
 
     def export(self, pack: Path, directory: Path, *, at: int = 0) -> Ended | None:
-        """Export a pack, and return how that ended; `at` is as of `run`."""
+        """Export a pack, and return how that ended; `at` is as in `run`."""
         return self._ended({"pack": str(pack), "path": str(directory), "format": "", "at": at, "seconds": None})
 
     def _ended(self, job: Mapping[str, Any]) -> Ended | None:
@@ -139,7 +139,7 @@ class _Countdown:
         self.count = 0
 
     def step(self) -> bool:
-        """Count one; tell whether it is the one."""
+        """Count a change; tell whether it is the n-th."""
         self.count += 1
         return self.count == self.at
 
@@ -157,7 +157,7 @@ class _Countdown:
         return counted
 
     def torn(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Count twice, so that a write is prevented once and done in part once."""
+        """Count a write twice: a kill at the first count prevents it, at the second only half of it is written."""
 
         def counted(target: Any, data: Any, *more: Any) -> Any:
             if self.step():
@@ -165,7 +165,7 @@ class _Countdown:
             if self.step():
                 whole = b"".join(data) if isinstance(data, list) else bytes(data)
                 half = whole[: len(whole) // 2]
-                with contextlib.suppress(OSError):  # of a file system that refuses to write past its cache
+                with contextlib.suppress(OSError):  # some file systems refuse to write past their cache
                     call(target, [half] if isinstance(data, list) else half, *more)
                 _die()
             return call(target, data, *more)
@@ -197,7 +197,7 @@ def with_fields(source: Source) -> Source:
 
 
 def _counting(at: int) -> _Countdown:
-    """Count from now on how often a conversion changes the disk."""
+    """Count changes of the disk from now on."""
     from packer._formats import hdf5
 
     countdown = _Countdown(at)
@@ -308,7 +308,7 @@ def _answer(job: dict[str, Any]) -> Any:
 
 
 def _import_what_children_import() -> None:
-    """Import what is imported late, before anything is counted: it takes longer than most conversions here."""
+    """Import late imports before anything is counted; they take longer than most conversions here."""
     import packer._conversion.api
     import packer._conversion.append
     import packer._conversion.convert
@@ -328,9 +328,9 @@ def _import_what_children_import() -> None:
 
 
 def _checkpoint_after_every(samples: int) -> None:
-    """Make conversions begin a checkpoint after so many samples, however busy the machine is.
+    """Make conversions begin a checkpoint after every `samples` samples, however busy the machine is.
 
-    By default a checkpoint is left out while another one runs, so that their number would depend on the disk's speed.
+    By default a checkpoint is skipped while another one runs, so that their number depends on the disk's speed.
     """
     from packer._conversion import workspace
 
@@ -357,7 +357,7 @@ def _serve(checkpoint_samples: int) -> None:
         row.open_writer(), row.open_reader()
     for line in sys.stdin:
         job = json.loads(line)
-        gc.freeze()  # so that collections in a child leave it alone, and with it uncopied
+        gc.freeze()  # so that collections in children do not touch, and so copy, this memory
         sys.stdout.write(json.dumps(_answer(job)) + "\n")
         sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""What a disk holds after a power failure: what was synced, and nothing else.
+"""A model of a disk after a power failure: it contains what was synced, and nothing else.
 
 The model is the strictest that POSIX allows. A file's content survives as it was when the file was last synced. A name
 in a directory survives as it was when the directory was last synced, also where the file behind it was synced later.
@@ -15,14 +15,14 @@ Key = tuple[int, int]
 
 
 class Disk:
-    """Follows what is durable below a directory, by standing in for `os.fsync`.
+    """Tracks the durable content of a directory tree; its `fsync` replaces `os.fsync`.
 
     Parameters
     ----------
     root : Path
         Its present content is durable.
     after_sync : callable
-        Called behind every sync.
+        Called after every sync.
     """
 
     def __init__(self, root: Path, after_sync: Callable[[], None] = lambda: None) -> None:
@@ -34,14 +34,14 @@ class Disk:
             self._keep(path)
 
     def fsync(self, fd: int) -> None:
-        """Make durable what the file or directory behind `fd` holds now."""
+        """Make the present content of the file or directory `fd` durable."""
         path = Path(os.readlink(f"/proc/self/fd/{fd}"))
         if path.is_relative_to(self._root):
             self._keep(path)
             self._after_sync()
 
     def restore(self, to: Path) -> None:
-        """Write what is durable to the new directory `to`."""
+        """Write the durable content to the new directory `to`."""
         self._restore(_key(os.stat(self._root)), to)
 
     def _keep(self, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Killed at any moment, a conversion is continued by the same command, to the pack of one that ran through."""
+"""After a kill at any moment, the same command continues a conversion and makes the same pack as without a kill."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def remove(path: Path) -> None:
 def test_killed_before_and_amid_changes_of_the_disk(
     crash_server: CrashServer, tree: Path, tmp_path: Path, format: str, *, overwrite: bool, sweep: int
 ) -> None:
-    """Creating, writing, syncing, cutting, renaming and removing files: every third, and with --faults every one."""
+    """Kill it at every third call (with --faults, every call) that creates, writes, syncs, cuts, renames or removes."""
     reference, old, path = (tmp_path / f"{name}{SUFFIXES[format]}" for name in ("reference", "old", "pack"))
     settings: dict[str, Any] = {"format": format, "options": OPTIONS[format]}
     whole = crash_server.run(tree, reference, **settings)
@@ -51,7 +51,7 @@ def test_killed_before_and_amid_changes_of_the_disk(
     if overwrite:
         crash_server.run(tree, old, codec="raw", **settings)
         previous = content(old)
-    # A pack replaces another one at the end, where every change counts.
+    # A pack replaces another one at the end, so the last changes are tested one by one.
     at, step = (whole.changes - 24, 1) if overwrite else (1, 3 if sweep == 1 else 1)
     kills, continued = 0, set()
     while True:
@@ -72,7 +72,7 @@ def test_killed_before_and_amid_changes_of_the_disk(
     assert content(path) == expected
     assert kills >= 20
     checkpoints = {0, 5, 12, 17, 22, 27}
-    # Threads change the disk in an order of their own, so that every third change may miss one checkpoint.
+    # The order of the threads' changes varies, so that every third change may miss one checkpoint.
     assert overwrite or (continued <= checkpoints and len(continued) >= len(checkpoints) - (step > 1))
     assert verify(path) == []
 
@@ -104,7 +104,7 @@ def test_with_fields_killed_at_several_moments(
 
 
 def test_killed_while_it_writes_past_the_cache(crash_server: CrashServer, tree: Path, tmp_path: Path) -> None:
-    """On a disk, where systems that can write past their cache do so."""
+    """On a disk, the conversion bypasses the system's cache, if the system supports it."""
     reference, path, continued = tmp_path / "reference.lmdb", tmp_path / "pack.lmdb", set()
     whole = crash_server.run(tree, reference, format="lmdb")
     assert whole is not None
@@ -124,7 +124,7 @@ def test_killed_while_it_writes_past_the_cache(crash_server: CrashServer, tree: 
 def test_killed_at_random_moments(
     crash_server: CrashServer, many: Path, tmp_path: Path, format: str, sweep: int
 ) -> None:
-    """One conversion after the other is killed and continued until each is complete."""
+    """Each conversion is killed and continued until it is complete."""
     settings: dict[str, Any] = {"format": format, "options": {"shard_size": 1_000_000} if format == "pth" else {}}
     path, expected = tmp_path / f"pack{SUFFIXES[format]}", {}
     for codec in ("keep", "png"):

@@ -1,4 +1,4 @@
-"""Killed at any moment, appending leaves the old pack or the new one, and is continued by the same command."""
+"""A kill at any moment of appending leaves the old pack or the new one, and the same command continues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.samples import SUFFIXES, content, noise
 def test_killed_before_and_amid_changes_of_the_disk(
     crash_server: CrashServer, tmp_path: Path, format: str, sweep: int
 ) -> None:
-    """Now and then while the part is converted, which has a test of its own, and at every other change after that."""
+    """Kill it at every 25th change of the conversion, which has its own test, and at every third change after that."""
     for number in range(60):
         noise(tmp_path / ("more" if number >= 20 else "tree") / f"class_{number % 2}" / f"{number}.png", number, (8, 9))
     old, reference, path = (tmp_path / f"{name}{SUFFIXES[format]}" for name in ("old", "reference", "pack"))
@@ -32,7 +32,7 @@ def test_killed_before_and_amid_changes_of_the_disk(
         samples = [(name, bytes(reader.read(index))) for index, name in enumerate(reader.names)]
     lengths, continued = set(), set()
     assert whole.joining > 10
-    # A write counts twice, as one that is prevented and one that is done in part: odd steps meet both.
+    # A write counts twice, prevented and done in part: with odd steps, both occur.
     kills = [{"at": at} for at in range(1, whole.changes - whole.joining, 25 if sweep == 1 else 5)]
     for kill in [*kills, *({"joining": at} for at in range(1, whole.joining + 1, 3 if sweep == 1 else 1))]:
         shutil.copytree(old, path)

@@ -1,4 +1,4 @@
-"""Killed at any moment, an export is continued by the same command, to the tree of one that ran through."""
+"""After a kill at any moment, the same command continues an export and makes the same tree as without a kill."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_files_that_are_there_are_kept(tmp_path: Path) -> None:
     assert export(pack, out) == 3
     assert content(out) == expected
     assert (os.stat(whole).st_ino, os.stat(whole).st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-    assert (tmp_path / "linked").read_bytes() == NAMES[1].encode()[:5]  # and is not written into
+    assert (tmp_path / "linked").read_bytes() == NAMES[1].encode()[:5]  # a linked file is not written to
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Killed at any moment, a conversion of a container or an index is continued to the pack of one that ran through."""
+"""A conversion of a container or an index that was killed is continued, and makes the same pack as without a kill."""
 
 from __future__ import annotations
 

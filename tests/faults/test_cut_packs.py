@@ -1,7 +1,7 @@
-"""A pack that is cut, replaced or removed while it is open: whatever is asked then is answered rightly, or refused.
+"""A pack is cut, replaced or removed while it is open: every call then returns a right result, or raises an error.
 
-Everything public of datasets, Loader, Reader and samplers is asked, as `dir` lists it, in forks: touching a mapping of
-what was cut off would end a process by a signal.
+Everything public of datasets, Loader, Reader and samplers, as `dir` lists it, is called in forks: access to a mapping
+of bytes that were cut off would end a process by a signal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 COUNT = 24
 SIDE = 32
 SPECIAL = ("__getitem__", "__getitems__", "__iter__", "__len__", "__repr__", "__reduce__", "__add__", "__enter__")
-"""What is public beside the names that `dir` gives without an underscore."""
+"""Public special methods; other public names have no underscore in front."""
 
 
 def samples(seed: int) -> Iterator[dict[str, Any]]:
@@ -58,7 +58,7 @@ KINDS = ("lmdb", "hdf5", "pth", "parts", "index", "base", "wds", *LAYOUTS)
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, Path]]:
-    """Return two packs of a kind, which have other samples under the same names."""
+    """Return a function that makes two packs of a kind, with different samples under the same names."""
     root = tmp_path_factory.mktemp("made")
 
     @functools.cache
@@ -96,7 +96,7 @@ def cut(size: Callable[[int], int]) -> Callable[[Path, Path], None]:
 
 
 def overwrite(path: Path, other: Path) -> None:
-    """As `cp` does; files that the other pack has not stay."""
+    """Overwrite in place, as `cp` does; files that the other pack does not have stay."""
     for file in files_of(path):
         if (by := other / file.relative_to(path)).is_file():
             with file.open("r+b") as opened, by.open("rb") as new:
@@ -127,12 +127,12 @@ DAMAGES: Mapping[str, Callable[[Path, Path], None]] = {
 
 FEW_DAMAGES = ("cut in the middle", "overwritten", "removed")
 ROUNDS = (*((damage, False) for damage in FEW_DAMAGES), ("cut to nothing", True), ("overwritten", True))
-"""Damages, and whether the same was asked before."""
+"""Damages, and whether each call was also made before."""
 FEW_ROUNDS = (("cut in the middle", False), ("overwritten", True))
 
 
 def looked_at(value: Any) -> Any:  # noqa: PLR0911
-    """Return all that a value shows, which is compared: of an array, its numbers; of a dataset, its samples."""
+    """Return the content of a value, for comparison: the numbers of an array, the samples of a dataset."""
     if isinstance(value, np.ma.MaskedArray):
         return value.tolist()
     if isinstance(value, np.ndarray | torch.Tensor):
@@ -153,7 +153,7 @@ def looked_at(value: Any) -> Any:  # noqa: PLR0911
 
 
 def said_of(problems: Any) -> None:
-    """Ask for problems, of which there may be any."""
+    """Ask for problems, without comparing them."""
     list(problems)
 
 
@@ -255,7 +255,7 @@ Round = tuple[str, bool]
 
 
 def asked_for(columns: Mapping[str, Any], name: str) -> Any:
-    """Return a column; None of one that is none, such as masks."""
+    """Return a column; None for a field without one, such as masks."""
     try:
         return columns[name]
     except KeyError:
@@ -263,7 +263,7 @@ def asked_for(columns: Mapping[str, Any], name: str) -> Any:
 
 
 def questions(value: Any, known: Mapping[str, Call]) -> dict[str, Call]:
-    """Return how everything public of a value is asked for; by itself, where it needs no arguments."""
+    """Return a call for everything public of a value: from `known`, or without arguments."""
     kind, found = type(value), dict[str, Call]()
     for name in [*(name for name in dir(value) if not name.startswith("_")), *(one for one in SPECIAL)]:
         if name.startswith("__") and getattr(kind, name, None) in (None, getattr(object, name, None)):
@@ -287,7 +287,7 @@ def sampled(make: Call) -> Call:
 
 
 def asked(path: Path, subjects: Collection[str]) -> Iterator[tuple[str, Call, Call]]:
-    """Yield what is asked: its name, how the object is opened, and how it is asked."""
+    """Yield the calls: the name, a function that opens the object, and the call."""
     for subject in subjects:
         open_it, known = SUBJECTS[subject]
         for name, ask in questions(open_it(path), known).items():
@@ -298,7 +298,7 @@ def asked(path: Path, subjects: Collection[str]) -> Iterator[tuple[str, Call, Ca
 
 
 def test_everything_public_is_asked(made: Callable[[str], tuple[Path, Path]]) -> None:
-    """What needs arguments has them in the tables above: a new name is added there."""
+    """Calls with arguments are in the tables above: add a new name there."""
     path, _ = made("lmdb")
     kinds = {name for name in packer.samplers.__all__ if isinstance(getattr(packer.samplers, name), type)}
     assert kinds == {*SAMPLERS, "OrderSampler"}  # the class of which the others are
@@ -325,9 +325,9 @@ def outcome(ask: Call, value: Any) -> Any:
 
 
 def ask_all(kind: str, pack: tuple[Path, Path], work: Path, rounds: Mapping[str, Collection[Round]]) -> Iterator[str]:
-    """Damage open packs, and ask; yield what is about to be asked, and what is wrong.
+    """Damage open packs, and make all calls; yield the name of each call before it is made, and wrong results.
 
-    `rounds` has, for each subject, the damages.
+    `rounds` has the damages for each subject.
     """
     whole, other = pack
     inside = {"index": "x.index", "base": "files"}.get(kind, "")
@@ -338,7 +338,7 @@ def ask_all(kind: str, pack: tuple[Path, Path], work: Path, rounds: Mapping[str,
         expected = {name: outcome(ask, open_it(path)) for name, open_it, ask in everything}
         for damage, warm in rounds[subject]:
             restored(whole, work)
-            opened = [open_it(path) for _, open_it, _ in everything]  # one for each question: the first one asked of it
+            opened = [open_it(path) for _, open_it, _ in everything]  # one for each call
             for value, (name, _, ask) in zip(opened, everything, strict=True):
                 if warm and not name.endswith(".close"):
                     outcome(ask, value)
@@ -351,7 +351,7 @@ def ask_all(kind: str, pack: tuple[Path, Path], work: Path, rounds: Mapping[str,
 
 
 def in_a_fork(lines: Callable[[], Iterator[str]]) -> tuple[int, list[str]]:
-    """Return how a fork ended that goes through lines, and those that it came to."""
+    """Iterate over lines in a fork; return its exit status, and the lines that it reached."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -384,14 +384,14 @@ def test_damage_to_an_open_pack_is_an_error_and_no_signal(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if not held:  # as tables of millions of samples
+    if not held:  # as for tables of millions of samples
         monkeypatch.setattr("packer._storage.packfile.MOST_HELD", -1)
-    monkeypatch.setattr("packer._table._SHARED_FROM", 1)  # as tables of thousands
+    monkeypatch.setattr("packer._table._SHARED_FROM", 1)  # as for tables of thousands
     pack, work = made(kind), tmp_path / "work"
     if kind == "lmdb" and held:
         more = [(damage, False) for damage in DAMAGES if damage not in FEW_DAMAGES]
         rounds = {subject: [*ROUNDS, *more] if subject in FEW else ROUNDS for subject in SUBJECTS}
-    # Datasets and Loaders ask readers. Those of the layouts of other tools have one base.
+    # Datasets and Loaders use readers. Those for layouts of other tools have one base class.
     elif kind in LAYOUTS:
         rounds = {"reader": FEW_ROUNDS}
     else:
@@ -405,7 +405,7 @@ def test_damage_to_an_open_pack_is_an_error_and_no_signal(
 def test_a_pack_that_is_cut_while_it_is_read(
     made: Callable[[str], tuple[Path, Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At any moment of a pass: the pass ends, by an error."""
+    """The pack is cut at random moments of a pass, which then ends with an error."""
     monkeypatch.setattr("packer._table._SHARED_FROM", 1)
     whole, work = made("lmdb")[0], tmp_path / "work"
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Damage is found, whatever it hits: a read gives what was written, or CorruptPackError; nothing crashes."""
+"""Damage anywhere is found: a read returns the bytes that were written or raises CorruptPackError; nothing crashes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def pack(tree: Path, tmp_path: Path, format: str) -> Path:
 
 @pytest.fixture(scope="module")
 def large_packs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Return a function that writes a pack of a format with a table so large that it is mapped."""
+    """Return a function that writes a pack with a table so large that columns are read only when they are needed."""
 
     @functools.cache
     def pack(format: str) -> Path:
@@ -61,7 +61,7 @@ def stored(pack: Path) -> list[bytes]:
 
 
 def require_found_or_harmless(pack: Path, expected: list[bytes]) -> set[int]:
-    """Read everything; return which samples were refused, all where the pack could not be opened."""
+    """Read about 50 samples at most; return the indices of refused ones, or all if the pack cannot be opened."""
     refused = set()
     try:
         reader = open_pack(pack)
@@ -167,7 +167,7 @@ for name, read in reads.items():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that forks")
 @formats
 def test_a_pack_cut_short_while_it_is_open(large: Path, format: str) -> None:
-    """Not the bus error that touching a mapping of what is gone ends in; so each in a process of its own."""
+    """Reads raise an error. Each runs in its own process: access to a mapping of cut bytes would end it."""
     assert python(CUT, large).stderr == ""
 
 

@@ -1,4 +1,4 @@
-"""Writes that fail: the path and what is needed are said, an earlier pack stays, and the same command continues."""
+"""If a write fails, the error names the path and the remedy, an earlier pack stays, the same command continues."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ runpy.run_module("packer", run_name="__main__", alter_sys=True)
 
 @pytest.mark.skipif(os.name == "nt", reason="needs limits on the size of files")
 def test_a_limit_on_the_size_of_files(many: Path, tmp_path: Path) -> None:
-    """It fails at the same calls as a full disk, in every format alike, and the system sends a signal with it."""
+    """The same calls fail as on a full disk, and the system also sends a signal."""
     path, reference = tmp_path / "pack.lmdb", tmp_path / "reference.lmdb"
     convert(imagefolder_source(many).limited(3), path)
     old = content(path)
@@ -76,7 +76,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def unaware(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A conversion begins however little room there is."""
+    """Let a conversion begin however little space is free."""
     monkeypatch.setattr(packer._conversion.convert, "_free", lambda directory: None)
 
 
@@ -139,7 +139,7 @@ def test_a_full_disk(many: Path, small_disk: Path, tmp_path: Path, format: str) 
 def test_what_was_done_is_recorded_wherever_the_disk_was_full(
     many: Path, small_disk: Path, tmp_path: Path, format: str, sweep: int
 ) -> None:
-    """The journal's last line needs room too, when the samples have taken all."""
+    """The journal's last line needs space too, after the samples have taken all of it."""
     path, reference = small_disk / f"pack{SUFFIXES[format]}", tmp_path / f"reference{SUFFIXES[format]}"
     convert(imagefolder_source(many), reference)
     other = small_disk / "other"
@@ -155,7 +155,7 @@ def test_what_was_done_is_recorded_wherever_the_disk_was_full(
 
 
 def test_a_disk_that_fills_up_while_a_pack_is_staged(small_disk: Path, tmp_path: Path) -> None:
-    """The room that the unfinished copy takes is room for the next one."""
+    """The next copy may use the space of the unfinished one."""
     pack, disk = write_pack(tmp_path / "pack.lmdb", "lmdb", [Sample("a/b", 0, bytes(20 << 20), 1, 1)]), small_disk / "d"
     other = small_disk / "other"
 
@@ -184,7 +184,7 @@ def test_a_disk_that_fills_up_while_a_pack_is_exported(small_disk: Path, tmp_pat
 
 
 class Failing:
-    """Makes a call of the system fail from the n-th time on: the disk is gone."""
+    """Makes a system call fail from the n-th time on, as if the disk were gone."""
 
     def __init__(self, at: int) -> None:
         self._left = at
@@ -225,7 +225,7 @@ def failure_of(action: Callable[[], object]) -> str:
 @formats
 @pytest.mark.parametrize("call", ["writev", "pwritev", "write", "fsync", "ftruncate", "replace", "structure"])
 def test_a_disk_that_fails(tree: Path, tmp_path: Path, format: str, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the first, the second, … of its calls; the pack is that of a run without errors all the same."""
+    """It fails from the first, the second, … call on. The same command then makes the pack of a run without errors."""
     path, reference = tmp_path / f"pack{SUFFIXES[format]}", tmp_path / f"reference{SUFFIXES[format]}"
     recipe = Recipe("keep" if call == "pwritev" else "raw")
     options = {"on_error": "skip", "workers": 1, "overwrite": True, "recipe": recipe}

@@ -42,7 +42,7 @@ def held() -> tuple[int, int, int]:
 
 
 def require_no_more(before: tuple[int, int, int]) -> None:
-    """Assert that nothing was left open. What others left before may have gone meanwhile; threads take time to end."""
+    """Assert that nothing was left open. Threads take time to end; files of earlier tests may be closed later."""
     deadline, now = time.monotonic() + 10, held()
     while any(one > other for one, other in zip(now, before, strict=True)):
         assert time.monotonic() < deadline, (now, before)
@@ -52,7 +52,7 @@ def require_no_more(before: tuple[int, int, int]) -> None:
 
 @pytest.mark.parametrize("format", SUFFIXES)
 def test_opening_hundreds_of_datasets(pack: Path, format: str) -> None:
-    """Closed, or simply forgotten."""
+    """Every second dataset is closed, the others are garbage."""
 
     def use(number: int) -> None:
         dataset = open_dataset(pack, output="bytes")
@@ -60,7 +60,7 @@ def test_opening_hundreds_of_datasets(pack: Path, format: str) -> None:
         if number % 2:
             dataset.reader.close()
 
-    for number in range(50):  # what is allocated once
+    for number in range(50):  # for allocations that happen once
         use(number)
     before, memory = held(), process.memory_info().rss
     count = 200
@@ -101,7 +101,7 @@ def test_three_epochs_of_the_loader(pack: Path, format: str) -> None:
 def test_packing_takes_no_more_memory_for_more_samples(
     tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What lies in memory of each sample until the end would show: a row of the table has 44 bytes and its name."""
+    """Memory for each sample until the end would be found: a row of the table has 44 bytes and its name."""
     monkeypatch.setattr(packer._conversion.workspace, "_CHECKPOINT_SAMPLES", 100)
     solid(tmp_path / "tree" / "a" / "tiny.png", size=(40, 40))
     count = 10_000
@@ -121,4 +121,4 @@ def test_packing_takes_no_more_memory_for_more_samples(
     early, late = (
         np.median([size for done, size in held.items() if low < done / count <= low + 0.3]) for low in (0.1, 0.7)
     )
-    assert (late - early) / (0.6 * count) < 40  # bytes a sample; what else comes and goes makes up to 25
+    assert (late - early) / (0.6 * count) < 40  # bytes per sample; other memory varies by up to 25

@@ -1,4 +1,4 @@
-"""Leftovers of an earlier version: unfinished work goes on, and indexes, caches, lists and states are read."""
+"""Leftovers of an earlier version: unfinished work is continued; indexes, caches, listings and states are read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def work(tmp_path: Path) -> Path:
 
 
 def assert_as_fresh(path: Path, work: Path, **settings: Any) -> None:
-    """Assert that a pack is sound, and what a conversion makes that was never interrupted."""
+    """Assert that a pack is sound, and equals that of a conversion without an interruption."""
     fresh = work / f"fresh{path.suffix}"
     packer.convert(work / "tree", fresh, **settings)
     assert packer.verify(path) == []
@@ -111,7 +111,7 @@ def test_a_conversion_in_parts_is_refused_where_its_images_moved(work: Path) -> 
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    """Return a store with an empty bucket, which the environment names to packer."""
+    """Return a store with an empty bucket; the environment tells packer its address."""
     for name in ("boto3", "moto", "flask"):
         pytest.importorskip(name)
     moto = Moto()

@@ -1,4 +1,4 @@
-"""Images as they are found on disks, one kind after the other: Pillow's pixels or a report, from every decoder."""
+"""Images as they are found on disks, one kind at a time: every decoder returns Pillow's pixels or raises an error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from packer._sources.imagefolder import imagefolder_source
 from packer.errors import ImageError
 from tests.images.samples import encoded, jpeg, oriented, photo, png_chunk, tiff_orientation
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Pillow's, about what is as odd as it is meant to be
+pytestmark = pytest.mark.filterwarnings("ignore")  # Pillow warns about unusual images
 
 SIZE = (37, 53)
 
@@ -30,7 +30,7 @@ def drawn() -> Image.Image:
 
 
 def with_marker(data: bytes, marker: int, change: Callable[[bytearray, int], None]) -> bytes:
-    """Change a copy of a JPEG where a marker stands."""
+    """Return a copy of a JPEG, changed at the first marker of this kind."""
     changed = bytearray(data)
     change(changed, data.index(bytes([0xFF, marker])))
     return bytes(changed)
@@ -49,19 +49,19 @@ def height(rows: int) -> Callable[[bytearray, int], None]:
 
 
 def adobe(data: bytes, transform: int) -> bytes:
-    """Put an Adobe segment with a colour transform behind the beginning, in the place of any other."""
+    """Insert an Adobe segment with a colour transform at the beginning, and disable any other one."""
     segment = b"\xff\xee\x00\x0eAdobe\x00\x64\x00\x00\x00\x00" + bytes([transform])
     return data[:2] + segment + data[2:].replace(b"\xff\xee\x00\x0eAdobe", b"\xff\xee\x00\x0eOther")
 
 
 def no_markers(data: bytes, marker: int) -> bytes:
-    """Take every segment of this kind out of a JPEG's header."""
+    """Remove the first segment of this kind from a JPEG."""
     at = data.index(bytes([0xFF, marker]))
     return data[:at] + data[at + 2 + struct.unpack_from(">H", data, at + 2)[0] :]
 
 
 def with_lines(data: bytes) -> bytes:
-    """Let the header leave the height open, and a DNL segment say it behind the scan."""
+    """Set the height in the header to 0, and add a DNL segment with the height after the scan."""
     opened = with_marker(data, 0xC0, height(0))
     return opened[:-2] + b"\xff\xdc\x00\x04" + struct.pack(">H", SIZE[0]) + b"\xff\xd9"
 
@@ -188,7 +188,7 @@ def test_pillows_pixels_or_an_error_from_every_decoder(name: str, exif: str) -> 
 
 
 def test_what_can_be_read_and_what_cannot() -> None:
-    """What the test above stands on: neither all of them nor none."""
+    """Check what the test above assumes: some images are readable, and some are not."""
     readable = {name for name, data in IMAGES.items() if pillow_pixels(data, "ignore") is not None}
     assert readable >= READABLE
     for name in ("12-bit.jpg", "lossless.jpg", "dnl.jpg", "junk-prefix.jpg", "half.jpg", "heic.jpg", "svg.jpg"):
@@ -197,7 +197,7 @@ def test_what_can_be_read_and_what_cannot() -> None:
 
 
 def test_all_in_a_tree(tmp_path: Path) -> None:
-    """Those that cannot be read are named, and the others are what ImageFolder shows."""
+    """Unreadable images are named with a reason; the others have ImageFolder's pixels."""
     for name, data in IMAGES.items():
         (tmp_path / "tree" / "a").mkdir(parents=True, exist_ok=True)
         (tmp_path / "tree" / "a" / name).write_bytes(data)

@@ -1,4 +1,4 @@
-"""Trees as they are found on disks: listed as ImageFolder lists them, and nothing in them stops or misleads."""
+"""Trees as they are found on disks are listed as ImageFolder lists them; nothing in them stops or misleads packer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GOOD = [
     b"a/-dash.png",
     b"a/new\nline.png",
     b"a/tab\t\"quo'te\\.png",
-    b"a/\xff\xfe.jpg",  # no UTF-8
+    b"a/\xff\xfe.jpg",  # not UTF-8
     b"a/caf\xc3\xa9.png",  # NFC
     b"a/cafe\xcc\x81.png",  # and NFD
     "a/\u202eright\u200fto left 🐱.png".encode(),
@@ -53,7 +53,7 @@ BAD = {
     b"a/fifo.jpg": "not a regular file",
     b"a/loop.jpg": "symbolic links",
     b"a/page.html.jpg": "not an image",
-    b"b/folder.jpg": "",  # a directory, which is no image; what is in it is
+    b"b/folder.jpg": "",  # a directory, not an image
 }
 IGNORED = [b".DS_Store", b"Thumbs.db", b"a/.DS_Store", b"a/x.gif", b"a/x.jpg.bak", b"b/noextension", b"readme.txt"]
 
@@ -86,7 +86,7 @@ def odd(tmp_path: Path) -> Path:
 
 
 @linux
-@pytest.mark.timeout(60)  # a FIFO that is opened to be read waits for ever
+@pytest.mark.timeout(60)  # opening a FIFO to read waits without end
 def test_everything_at_once(odd: Path, tmp_path: Path) -> None:
     (odd / "a" / "round").unlink()  # ImageFolder would follow it until the path is too long
     reference = torchvision().datasets.ImageFolder(str(odd), allow_empty=True)
@@ -167,7 +167,7 @@ def test_files_that_may_not_be_read(tmp_path: Path) -> None:
 
 
 def test_files_that_change_while_they_are_converted(tmp_path: Path) -> None:
-    """Gone, grown, shorter, replaced: reported with their names, and the others keep their labels."""
+    """Emptied, deleted and replaced files are reported with their names; the others keep their labels."""
     for number in range(400):
         noise(tmp_path / "tree" / f"{number % 2}" / f"{number:03d}.png", number, size=(8, 8))
     changed = {"0/390.png": b"", "1/391.png": None, "0/392.png": b"no image any more"}

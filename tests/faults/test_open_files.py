@@ -116,7 +116,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextlib.contextmanager
 def few_files(more: int) -> Iterator[None]:
-    """Let this process open no more than `more` files beside those that it has open."""
+    """Let this process open at most `more` files in addition to those that are open."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -131,7 +131,7 @@ def few_files(more: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("name", WORK)
 def test_too_many_open_files_are_no_damage(name: str, root: Path) -> None:
-    """With any number of files: the work is done whole, or there is an error that is none of a sample's."""
+    """With any limit, the work is complete, or fails with an error that does not blame a sample."""
     WORK[name](root)  # imports what it needs
     failed = 0
     for more in range(14):
@@ -151,7 +151,7 @@ ERRNOS = [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE]
 
 @pytest.fixture(params=ERRNOS, ids=lambda number: errno.errorcode[number])
 def failing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the system fail to open one image of the tree, its mask, and the files of samples of packs."""
+    """Make the system fail to open one image of the tree, its mask, and the shards of packs."""
     real = os.open
 
     def fails(path: Any, *arguments: Any, **settings: Any) -> int:

@@ -1,4 +1,4 @@
-"""After a power failure, what was said to be durable is there, and a pack under its name is complete."""
+"""After a power failure, everything recorded as durable is there, and a pack under its name is complete."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def start(tree: Path, path: Path, **options: Any) -> Summary:
 
 
 def start_slowly(tree: Path, path: Path, **options: Any) -> Summary:
-    """Convert so slowly that no checkpoint is left out for being late."""
+    """Convert so slowly that no checkpoint is skipped because another one is running."""
     return start(tree, path, progress=lambda progress: time.sleep(0.01), **options)
 
 
-# What is replaced in the end is a file or a directory; before that, there is no difference.
+# Only the end differs with overwrite, by whether a file or a directory is replaced; so fewer formats run without it.
 @pytest.mark.parametrize(
     ("format", "overwrite"), [*((format, True) for format in OPTIONS), *((format, False) for format in SUFFIXES)]
 )
@@ -89,7 +89,7 @@ def test_the_power_fails_after_any_sync(
         keep_state()  # the command has ended: nothing may be lost any more
     assert len(states) >= 12
     assert max(recorded) > 0
-    distinct = {tuple(content(state).items()): (state, done) for state, done in states}  # of equal ones, the last
+    distinct = {tuple(content(state).items()): (state, done) for state, done in states}  # of equal states, the last
     for state, done in distinct.values():
         path = state / name
         finished = path.exists() and content(path) == expected
@@ -105,7 +105,7 @@ def test_the_power_fails_after_any_sync(
 @formats
 @pytest.mark.usefixtures("small_steps")
 def test_what_is_synced_before_what(tree: Path, tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Data before the manifest, the pack before its name, the name before the end."""
+    """Data are synced before the manifest, the pack before it is renamed, and the directory after that."""
     events: list[str] = []
     real = {"fsync": os.fsync, "replace": rename_new}
 
@@ -131,15 +131,15 @@ def test_what_is_synced_before_what(tree: Path, tmp_path: Path, format: str, mon
         assert max(i for i, event in enumerate(written) if event.startswith("pack/shard")) < table < manifest
         assert written[manifest + 1 :] == ["pack"]
     else:
-        assert written[-2:] == ["pack", "pack"]  # the data, then what makes them valid
-    for place in journal[1:]:  # before a line that speaks of samples, their bytes
+        assert written[-2:] == ["pack", "pack"]  # the data, then the structure that makes them valid
+    for place in journal[1:]:  # samples' bytes are synced before a line about samples
         assert any(event.startswith("pack") for event in written[journal[0] : place])
 
 
 def test_the_power_fails_during_a_conversion_in_parts(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What `begin` and `convert` returned from is there: no part is made twice, and none is lost."""
+    """When `begin` or `convert` returns, its work is durable: no part is made twice, and none is lost."""
     work, states = tmp_path / "work", []
     work.mkdir()
     start(tree, tmp_path / "whole.lmdb")
@@ -204,7 +204,7 @@ def test_the_power_fails_while_a_pack_is_staged(
 
 
 def test_the_model_forgets_what_was_not_synced(tmp_path: Path) -> None:
-    """What the tests above stand on."""
+    """Check the model that the tests above use."""
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "old").write_bytes(b"old")
     disk = Disk(tmp_path / "work")

@@ -1,4 +1,4 @@
-"""Images that ask for programs: Pillow would start Ghostscript for EPS, and packer never lets it."""
+"""Images that start programs: Pillow would start Ghostscript for EPS; packer never lets it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.command import packer_many
 from tests.images.samples import encoded, jpeg, photo
 from tests.samples import write_pack
 
-DOS_EPS = b"\xc5\xd0\xd3\xc6\x1e\0\0\0"  # an EPS image that lies between previews for Windows
+DOS_EPS = b"\xc5\xd0\xd3\xc6\x1e\0\0\0"  # the header of an EPS image with previews for Windows
 REFUSED = "EPS is not among the formats that packer opens: it would start Ghostscript"
 
 
@@ -60,8 +60,8 @@ def pack(tmp_path: Path) -> Path:
 
 
 def test_pillow_alone_runs_the_stand_in(canary: Path) -> None:
-    """What the tests below stand on."""
-    with contextlib.suppress(Exception):  # what the stand-in leaves is no image
+    """Check what the tests below assume."""
+    with contextlib.suppress(Exception):  # the stand-in makes no image
         Image.open(io.BytesIO(eps())).load()
     assert canary.exists()
 
@@ -166,7 +166,7 @@ def test_a_pillow_without_some_of_the_formats_reads_the_others(monkeypatch: pyte
 
 
 def test_images_are_opened_in_one_place() -> None:
-    """With the list of formats: another call would know them all."""
+    """This call passes the list of formats; a call without it would open all formats."""
     calls = [
         (path.name, line)
         for path in Path(packer.__file__).parent.rglob("*.py")

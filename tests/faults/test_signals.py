@@ -1,4 +1,4 @@
-"""Ends that a person or a system asks for: the status says which, and what was done is kept."""
+"""A user or the system stops a command: the exit status tells which signal, and the work so far is kept."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def words(many: Path, path: Path) -> list[object]:
 
 def begin(many: Path, path: Path, **options: Any) -> subprocess.Popen[str]:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    # A shell's background jobs ignore SIGINT, and so would this one, when the tests run in such a job.
+    # A shell's background jobs ignore SIGINT; if the tests run in one, the command would inherit that.
     return subprocess.Popen(command(*words(many, path)), preexec_fn=listen, **{**pipes, **options})  # noqa: PLW1509
 
 
@@ -80,7 +80,7 @@ def test_an_export_that_is_stopped_is_continued(many: Path, tmp_path: Path) -> N
 
 
 def test_a_terminal_that_is_closed(many: Path, tmp_path: Path) -> None:
-    """The conversion stops; one that was told to ignore that goes on, though nobody reads what it prints."""
+    """The conversion stops; one that ignores SIGHUP goes on, although its output can no longer be written."""
     path = tmp_path / "pack.lmdb"
     for ignored in (False, True):
         terminal, side = os.openpty()
@@ -100,7 +100,7 @@ def test_a_terminal_that_is_closed(many: Path, tmp_path: Path) -> None:
         os.close(terminal)
         status = process.wait(timeout=60)
         assert path.exists() == ignored
-        assert status == (143 if not ignored else 1)  # the pack is there, and the summary was lost
+        assert status == (143 if not ignored else 1)  # the pack is complete, but its summary was lost
     result = packer("convert", many, tmp_path / "reference.lmdb", "--codec", "png")
     assert result.returncode == 0
     assert content(path) == content(tmp_path / "reference.lmdb")
