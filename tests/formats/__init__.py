@@ -1,1 +1,1 @@
-"""Tests of `packer._formats`: the contract, which every format inherits, and each format against other programs."""
+"""Tests of `packer._formats`: the contract for every format, and each format against other programs."""

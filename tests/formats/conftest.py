@@ -1,4 +1,4 @@
-"""How often the tests of every format fork."""
+"""How the tests of every format start processes and fork."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from packer.testing.conformance.packs import SharingConformance
 
 @pytest.fixture(autouse=True)
 def _quick(quick_spawn: None) -> None:
-    """Let the process of each of many classes start quickly; that of the package in tests/plugins is spawned."""
+    """Start the process of each test class quickly; only the package in tests/plugins spawns one as usual."""
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _few_forks(sweep: int) -> None:
-    """Fork less often in each of many classes: where a lock is held while threads read, most forks find it locked."""
+    """Fork less often, as there are many classes: if threads hold a lock while they read, most forks find it locked."""
     SharingConformance.forks = 2 * sweep

@@ -1,6 +1,6 @@
-"""A format that keeps its packs in memory: all that it takes to add one, in one file.
+"""A format that keeps its packs in memory: the complete code of a format, in one file.
 
-What lies at a pack's path is a file that holds the number of the pack and nothing else.
+The file at a pack's path contains only the number of the pack.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class MemoryWriter(Writer):
         return Placed(offset)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing, because no bytes are buffered."""
 
     def sync(self) -> None:
         pass

@@ -50,7 +50,7 @@ def entries(path: Path) -> list[tuple[bytes, bytes]]:
 
 def test_lmdb_finds_a_datum_of_each_sample_and_nothing_else(tmp_path: Path) -> None:
     lengths = [1, 127, 128, 1990, 2021, 2022, 2023, 4080, 100_000, 50] * 20
-    names = [f"class {index}/{'ä' * (index * 3)}.jpg" for index in range(len(lengths))]  # longer than a key, too
+    names = [f"class {index}/{'ä' * (index * 3)}.jpg" for index in range(len(lengths))]  # some are longer than a key
     samples = draw_samples(lengths, names)
     samples[3] = replace(samples[3], label=-1)
     path = tmp_path / "pack.caffe"

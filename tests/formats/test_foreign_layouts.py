@@ -1,4 +1,4 @@
-"""Packs in the layouts of other tools, through every command that there is for packs."""
+"""Commands and datasets on packs in the layouts of other tools."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SUFFIXES = (".tar", ".tfrecord", ".rec", ".mds", ".mdb", ".parquet")
 
 
 def shards_of(path: Path) -> list[Path]:
-    """Return the files of a pack that have samples in them."""
+    """Return the files of a pack that contain samples."""
     files = [file for file in path.iterdir() if file.suffix in _SUFFIXES]
     return sorted(files) or sorted((path / "data").glob("[0-9]*"))
 

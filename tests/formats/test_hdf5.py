@@ -253,7 +253,7 @@ assert grown < 100_000, grown  # kB
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs to know the memory in kB")
 def test_structure_that_is_holes_of_a_sparse_file_takes_no_memory(tmp_path: Path) -> None:
-    """The names of the datasets lie in a heap, which says itself how large it is."""
+    """The names of the datasets are in a heap, whose header claims 400 MB."""
     path, size = tmp_path / "pack.h5", 400_000_000
     with h5py.File(path, "w", libver="earliest") as file:
         file["manifest"] = np.zeros(4, np.uint8)

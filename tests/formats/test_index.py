@@ -1,4 +1,4 @@
-"""Indexes: what every pack must do, and what holds of files that belong to somebody else."""
+"""Indexes: the contract of every pack, and rules for files that belong to others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CUTS = 3  # files
 
 
 def write(path: Path, samples: Sequence[Sample], base: Path | None = None, change: Change | None = None) -> Table:
-    """Write samples one after the other into several files, and an index of them; by default with the files in it."""
+    """Write samples one after the other to several files, by default in the index, and an index of these files."""
     root = path / "files" if base is None else base
     path.mkdir(exist_ok=True)
     root.mkdir(exist_ok=True)
@@ -76,7 +76,7 @@ def write(path: Path, samples: Sequence[Sample], base: Path | None = None, chang
 
 
 class TestIndex(ReadingConformance, SharingConformance):
-    """An index keeps the times of its files, so it finds damage in them in another way than other packs: see below."""
+    """An index records the times of its files, so it finds damage in another way than other packs: see below."""
 
     format = "index"
 
@@ -115,7 +115,7 @@ def samples() -> list[Sample]:
 
 @pytest.fixture
 def index(tmp_path: Path, samples: list[Sample]) -> Path:
-    """An index, and beside it in ``base`` the files."""
+    """An index; its files are in the directory ``base`` next to it."""
     write(tmp_path / "x.index", samples, tmp_path / "base")
     return tmp_path / "x.index"
 
@@ -130,7 +130,7 @@ def cut(path: Path) -> None:
 
 
 def overwrite(path: Path) -> None:
-    """Write other bytes, as many."""
+    """Overwrite a file with zeros of the same length."""
     path.write_bytes(bytes(path.stat().st_size))
     touch(path)
 
@@ -154,7 +154,7 @@ def test_a_changed_file_is_named_and_the_rest_still_reads(
             assert bytes(reader.read(4)) == samples[4].data
         CHANGES[change](file)
         for number, sample in enumerate(samples):
-            if 3 <= number < 6 and not (opened and change == "gone"):  # whoever has a file open may read what it was
+            if 3 <= number < 6 and not (opened and change == "gone"):  # an open file can still be read
                 with pytest.raises(CorruptPackError, match=r"[Ii]ndex it again") as caught:
                     reader.read(number)
                 assert "1.bin" in str(caught.value.__cause__)
@@ -187,7 +187,7 @@ def test_it_may_be_moved_with_its_files_and_looked_for_elsewhere(index: Path, sa
     (index.parent / "base").rename(index.parent / "elsewhere")
     with open_pack(index) as reader, pytest.raises(CorruptPackError, match="--base DIR"):
         reader.read(0)
-    (damage,) = [damage for damage in verify(index) if damage.index is None]  # and not one a file
+    (damage,) = [damage for damage in verify(index) if damage.index is None]  # one for all files
     assert "samples in it that cannot be read: 9" in damage.reason
 
 
@@ -223,7 +223,7 @@ def test_no_path_leaves_the_base(name: str, index: Path, samples: list[Sample]) 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["in shards", "whole files"])
 def test_c_opens_no_path_that_leaves_the_base(whole: bool, tmp_path: Path) -> None:
-    """The names say so, whatever lies there."""
+    """C refuses the names themselves, although there are images at these paths."""
     from packer._images import native
     from packer._storage.packfile import BY_PATH, by_path
 
@@ -263,12 +263,12 @@ def test_c_opens_no_path_that_leaves_the_base(whole: bool, tmp_path: Path) -> No
 
 
 def test_forged_bytes_are_an_error_or_harmless(index: Path, samples: list[Sample]) -> None:
-    """The bytes are those of table, list of files and manifest, whose seal is made anew."""
+    """Bytes of the table, the list of files, the data and the manifest change; the manifest has a new checksum."""
     fuzz(index, samples, 100, seed=0)
 
 
 def fuzz(index: Path, samples: list[Sample], count: int, seed: int) -> None:
-    """Change an index `count` times; whoever wants to may run this for minutes."""
+    """Change an index `count` times, and read it; to fuzz for minutes, call this with a large count."""
     rng = random.Random(seed)
     whole = {file: file.read_bytes() for file in index.iterdir()}
     layout = json.loads(whole[index / "manifest.json"][:-21] + b"}")["layout"]
@@ -305,7 +305,7 @@ def fuzz(index: Path, samples: list[Sample], count: int, seed: int) -> None:
 
 
 def test_a_billion_rows_over_ten_thousand_files_open_at_once(tmp_path: Path) -> None:
-    """All in files with holes."""
+    """All files are sparse."""
     rows, files = 10**9, 10**4
     write(tmp_path / "x.index", draw_samples([8] * 3, ["a", "b", "c"]), tmp_path / "base")
     path = tmp_path / "x.index"
@@ -336,12 +336,12 @@ def test_a_billion_rows_over_ten_thousand_files_open_at_once(tmp_path: Path) -> 
     began = time.monotonic()
     dataset = open_dataset(path, output="bytes")
     assert dataset[rows - 1] == (bytes(8), 1)
-    assert time.monotonic() - began < 30  # not a measurement: whoever went over all rows would take minutes
+    assert time.monotonic() - began < 30  # not a measurement: a pass over all rows would take minutes
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_c_reads_no_file_that_is_another_than_was_listed(tmp_path: Path) -> None:
-    """Its size, its time or its kind tells. A disk may keep no more of a time than seconds."""
+    """Its size, time or kind differs. Times may differ by less than 100 ns; a disk may store only their seconds."""
     from packer._images import native
     from packer._images.geometry import Box
     from packer._storage.packfile import BY_PATH, by_path

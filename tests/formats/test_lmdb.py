@@ -38,7 +38,7 @@ def stat(path: Path) -> dict[str, int]:
 
 
 def problems(path: Path) -> list[str]:
-    """Return what py-lmdb's own verifier, a walk over all pages in Python, finds wrong with a file."""
+    """Return the problems that py-lmdb's own verifier, which walks over all pages in Python, finds in a file."""
     try:
         module = importlib.import_module("lmdb.verify")
     except ImportError:
@@ -71,7 +71,7 @@ def test_lmdb_finds_every_key_in_order(tmp_path: Path) -> None:
         assert whole[offset : offset + len(sample.data)] == sample.data
 
 
-# Samples of 2,000 bytes lie two in a leaf, whose parents have room for about 200 each. The table has leaves of its own.
+# A leaf has two samples of 2,000 bytes, and a parent has about 200 leaves. The table has its own leaves.
 @pytest.mark.parametrize(("count", "size", "depth"), [(2, 100, 2), (60, 2000, 2), (700, 2000, 3), (60_000, 1, 3)])
 def test_trees_of_every_depth(tmp_path: Path, count: int, size: int, depth: int) -> None:
     samples = draw_samples([size] * count)
@@ -231,7 +231,7 @@ def test_a_circle_below_the_samples_is_reported(tmp_path: Path) -> None:
     ("child", "reason"), [("root", "the tree is too deep"), ("leaf", "are not in ascending order")]
 )
 def test_a_tree_that_leads_in_a_circle(tmp_path: Path, child: str, reason: str) -> None:
-    """Verifying ends at the first page that it comes to again, however large the file says that it is."""
+    """Verification ends at the first page that it meets again, however large the file is."""
     path = tmp_path / "pack.lmdb"
     write_pack(FORMATS["lmdb"], path, draw_samples([10] * 1000))
     with lmdb.open(str(path), subdir=False, readonly=True, lock=False) as environment:
@@ -249,7 +249,7 @@ def test_a_tree_that_leads_in_a_circle(tmp_path: Path, child: str, reason: str) 
 
 
 def page_of(number: int, pointers: int, key: int) -> bytes:
-    """Return a leaf of 64 KiB whose nodes all lie in one place, from which a key of so many bytes goes on."""
+    """Return a leaf of 64 KiB whose nodes are all at one position, where a key of `key` bytes begins."""
     page = bytearray(1 << 16)
     at = 16 + 2 * pointers
     struct.pack_into("<QHHHH", page, 0, number, 0, 2, at, at)
@@ -260,7 +260,7 @@ def page_of(number: int, pointers: int, key: int) -> bytes:
 
 @pytest.mark.parametrize(("pointers", "key"), [(16_000, 30_000), (1, 512), (126, 511)])
 def test_nodes_that_share_their_bytes(pointers: int, key: int) -> None:
-    """Else a page of 64 KiB could hold a gigabyte of keys."""
+    """Otherwise a page of 64 KiB could contain a gigabyte of keys."""
     with pytest.raises(ValueError, match="the nodes are larger than a page"):
         nodes_of(page_of(3, pointers, key), 3)
 

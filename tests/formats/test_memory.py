@@ -1,4 +1,4 @@
-"""A format that is one file, one row, and this class: the contract asks for no more."""
+"""A format is one file, one row in `FORMATS` and one test class: the contract requires no more."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_packer_reads_the_files_as_it_reads_those_of_others(tmp_path: Path) -> N
     draw_imagefolder(tmp_path / "tree", classes=3, per_class=4, size=(30, 40))
     path = tmp_path / "pack.parquet"
     packer.convert(tmp_path / "tree", path, shard_size=10_000)
-    assert packer.open_pack(path).manifest.format == "parquet"  # and no container, which has the same suffix
+    assert packer.open_pack(path).manifest.format == "parquet"  # not a container with the same suffix
     (path / ".packer.index").rename(tmp_path / "elsewhere")
     packer.index(path, tmp_path / "again.index")
     packer.convert(tmp_path / "tree", tmp_path / "straight.lmdb")

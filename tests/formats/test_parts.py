@@ -1,4 +1,4 @@
-"""Packs with parts: what every pack must do, and what only they can get wrong."""
+"""Packs with parts: the contract of every pack, and errors that only parts can have."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_a_part_that_has_parts(tmp_path: Path, samples: list[Sample]) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="needs symbolic links, which not everyone may make on Windows")
 def test_a_pack_that_is_its_own_part(tmp_path: Path, samples: list[Sample]) -> None:
-    """To look into its parts, and into theirs, would take for ever."""
+    """A search of its parts, and of their parts, would never end."""
     pack = tmp_path / "pack.lmdb"
     write_parts(pack, "lmdb", [samples[:5], samples[5:]])
     for part in sorted(pack.glob("part-*")):
@@ -250,7 +250,7 @@ def listed_again(layout: dict, name: str = "part-00000.lmdb") -> None:
 def test_parts_and_files_are_listed_once(
     tmp_path: Path, samples: list[Sample], change: Callable[[dict], None], reason: str
 ) -> None:
-    """Else a small pack would be exported as a large one, or verified for ever."""
+    """Otherwise a small pack would be exported as a large one, or verified without end."""
     pack = tmp_path / "pack.lmdb"
     write_parts(pack, "lmdb", [samples])
     change_layout(pack, change)
@@ -295,7 +295,7 @@ def test_a_thousand_parts_need_few_open_files(tmp_path: Path) -> None:
     path.mkdir()
     names = [f"part-{number:05d}.lmdb" for number in range(1000)]
     write_pack(FORMATS["lmdb"], one, samples[:1])
-    for name in names:  # the same sample in each; what lies in them is not what is tested
+    for name in names:  # the same sample in each: the test is about open files
         os.link(one, path / name)
     join_parts(path, names, SOURCE)
     before = len(os.listdir("/proc/self/fd"))
@@ -368,7 +368,7 @@ else:
 
 @pytest.mark.skipif(os.name == "nt", reason="needs limits")
 def test_parts_with_names_that_take_hours_to_compare(tmp_path: Path, samples: list[Sample]) -> None:
-    """Unicode orders the accents on a letter, in a time that grows with the square of how many they are."""
+    """Unicode normalisation sorts the accents on a letter, in a time quadratic in their number."""
     pack = tmp_path / "pack.lmdb"
     write_parts(pack, "lmdb", [samples])
     accents = "a" + "\u0301" * 200_000 + "\u0316" * 200_000

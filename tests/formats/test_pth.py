@@ -208,7 +208,7 @@ def test_a_pickle_in_a_pack_is_never_run(tmp_path: Path, target: str) -> None:
     assert verify(path) == []
     assert not canary.exists()
     pickle.loads(poison)
-    assert canary.exists()  # it would have been noticed
+    assert canary.exists()  # the canary works
 
 
 def test_compressed_members_are_refused(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_compressed_members_are_not_unpacked(tmp_path: Path) -> None:
 
 
 def with_entries(path: Path, change: Callable[[bytes], bytes]) -> None:
-    """Change the last entry of a zip's directory, from which any number can be made."""
+    """Replace the last entry of a zip's directory by `change(entry)`, which may be several entries."""
     data = path.read_bytes()
     end = data.rindex(b"PK\5\6")
     _, _, _, _, _, size, start, _ = struct.unpack("<4s4H2IH", data[end:])
@@ -346,7 +346,7 @@ def with_entries(path: Path, change: Callable[[bytes], bytes]) -> None:
     ],
 )
 def test_members_that_no_pack_lists(tmp_path: Path, name: str, change: Callable[[bytes], bytes], reason: str) -> None:
-    """Else a member that is listed thousands of times is read as often."""
+    """Otherwise a member that is listed thousands of times would be read as often."""
     path = tmp_path / "pack.pth"
     write_pack(FORMATS["pth"], path, draw_samples([10]))
     with_entries(path / name, change)
@@ -358,7 +358,7 @@ def test_members_that_no_pack_lists(tmp_path: Path, name: str, change: Callable[
 def test_labels_of_another_type_than_the_manifest_says_are_refused(
     tmp_path: Path, label_type: str, forged: str
 ) -> None:
-    """Else the bits of numbers of one type are read as numbers of the other."""
+    """Otherwise the bits of numbers of one type would be read as numbers of the other."""
     source = Source("csv", tmp_path / "src", Names.of(["x.png"]), np.array([1], LABEL_TYPES[label_type]), ["0", "1"])
     solid(tmp_path / "src" / "x.png")
     path = tmp_path / "x.pth"

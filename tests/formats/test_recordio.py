@@ -36,7 +36,7 @@ class TestRecordIO(ForeignLayoutConformance):
 
 
 def records(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield where each record begins and its bytes, as dmlc-core's reader joins them."""
+    """Yield the offset and the bytes of each record, joined as dmlc-core's reader joins them."""
     at = 0
     while at < len(data):
         begin, record, kind = at, b"", 1
@@ -50,7 +50,7 @@ def records(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def test_records_are_those_of_dmlc(tmp_path: Path) -> None:
-    """With what its own writer makes of a payload that ends in the magic number, and of one that begins with it."""
+    """The first record is compared with the bytes that dmlc-core writes for a payload that ends in the magic number."""
     samples = [
         replace(sample, data=data)
         for sample, data in zip(

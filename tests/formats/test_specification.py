@@ -1,4 +1,4 @@
-"""Readers written from `formats.md`, which know nothing of packer; and the snippets of that page, run."""
+"""Readers written from `formats.md` without packer's code read its packs, and the snippets of that page run."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def crc32c(data: bytes) -> int:
 
 @dataclass
 class Pack:
-    """A pack as one of the readers below found it."""
+    """The content of a pack, as read by one of the readers below."""
 
     manifest: dict[str, Any]
     table: dict[str, np.ndarray]
@@ -103,12 +103,12 @@ def blob_columns(table: dict[str, np.ndarray]) -> list[str]:
 
 
 def extents(table: dict[str, np.ndarray]) -> list[int]:
-    """Return the bytes of the range of each sample."""
+    """Return the length of the range of each sample."""
     return (table["size"] + sum(np.maximum(table[name], 0) for name in blob_columns(table))).tolist()
 
 
 def split(manifest: dict[str, Any], table: dict[str, np.ndarray], ranges: list[bytes]) -> Pack:
-    """Return a pack whose samples have such ranges."""
+    """Return a pack: split the range of each sample into its data and its blobs."""
     data = [held[:size] for held, size in zip(ranges, table["size"].tolist(), strict=True)]
     pack, ends = Pack(manifest, table, data), table["size"].tolist()
     for column in blob_columns(table):
@@ -125,7 +125,7 @@ def split(manifest: dict[str, Any], table: dict[str, np.ndarray], ranges: list[b
 
 
 def lmdb_entries(file: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """Yield key, place and size of every value."""
+    """Yield the key, the offset and the size of every value."""
     metas = []
     for page in (0, 1):
         at = 4096 * page
@@ -295,8 +295,8 @@ NAMES = [b"a/plain.jpg", "b/ünïcode 日本.jpg".encode(), b"c/not \xff\xfe utf
 
 
 def require_checksums(pack: Pack) -> None:
-    """Assert that everything in a pack fits its checksums."""
-    own = [name for name in pack.manifest["columns"] if not name.endswith(".offset")]  # which indexes have
+    """Assert that all checksums of a pack are right."""
+    own = [name for name in pack.manifest["columns"] if not name.endswith(".offset")]  # only indexes have these
     assert own == list(types_of(pack.manifest))
     for name, column in pack.table.items():
         assert pack.manifest["columns"][name] == crc32c(column.tobytes()), name
@@ -493,7 +493,7 @@ def read_index(path: Path) -> Pack:
 
 
 def test_a_reader_written_from_the_page_reads_indexes(tmp_path: Path) -> None:
-    """The index is of a tree with fields, some files and some copied; it is read as it is, and as it is staged."""
+    """The tree has fields; some are files, some are copied into the index. It is read in place, and staged."""
     draw_imagefolder(tmp_path / "tree", classes=2, per_class=2, size=(12, 16))
     files = sorted((tmp_path / "tree").rglob("*.jpg"))
     for number, file in enumerate(files):

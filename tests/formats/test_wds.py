@@ -210,7 +210,7 @@ def test_a_strangers_pack_reads_no_files_but_its_own(tmp_path: Path) -> None:
             (path / file.name).symlink_to(file)
     with open_pack(path) as reader, pytest.raises(CorruptPackError, match="is a symbolic link"):
         reader.read(0)
-    with open_pack(path) as reader:  # none that C is told to read either
+    with open_pack(path) as reader:  # C gets no file to read either
         assert (reader.locate(np.arange(4))[0]["file"] == NOWHERE).all()
         manifest = reader.manifest
     for base in (str(elsewhere), "../../elsewhere", "."):
