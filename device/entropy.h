@@ -1,6 +1,7 @@
-/* Decodes the Huffman codes of tiles (ITU-T T.81, annex F.2): a thread a tile. One kernel makes the tables of each image and
-   sorts its tiles by size, so that the threads of a warp have about as much to do. Another kernel decodes some tiles of an
-   image in each block. It accepts no more than packer's decoder on the CPU: see scan.c and tables.c of packer. */
+/* Decodes the Huffman codes of tiles (ITU-T T.81, annex F.2), one tile in each thread. The kernel `tables` makes the tables of
+   each image, and sorts its tiles by size, so that the threads of a warp have about the same work. In the kernel `entropy`
+   each block decodes some tiles of an image. It accepts no more than packer's decoder on the CPU: see scan.c and tables.c of
+   packer. */
 
 #ifndef DEVICE_ENTROPY_H
 #define DEVICE_ENTROPY_H
@@ -8,29 +9,29 @@
 #include "layout.h"
 
 enum {
-    LOOK = 10,               /* bits of a code that the first level of a table knows */
-    FURTHER = LENGTHS - LOOK, /* bits that the second level knows */
-    PREFIXES = 64,           /* of LOOK bits, of longer codes; of all tables of an image */
-    ENTRIES = (TABLES << LOOK) + (PREFIXES << FURTHER) + 2 * TABLES, /* and some, for a multiple of four words */
-    BUCKETS = 64, BUCKET = 32, /* of tiles by size; bytes by which they differ */
-    CHUNK = 128,             /* tiles of a block */
-    RING = 16,               /* words of a tile that a thread has at hand; a power of two */
-    REFILL = 4,              /* symbols after which a thread may load more: these have as many words at most */
+    LOOK = 10,               /* bits that index the first level of a table */
+    FURTHER = LENGTHS - LOOK, /* bits that index the second level, after a prefix */
+    PREFIXES = 64,           /* of LOOK bits that longer codes have, at most, in all tables of an image */
+    ENTRIES = (TABLES << LOOK) + (PREFIXES << FURTHER) + 2 * TABLES, /* padded to a multiple of four words */
+    BUCKETS = 64, BUCKET = 32, /* of tiles, by size; the range of sizes in a bucket, in bytes */
+    CHUNK = 128,             /* tiles that a block decodes */
+    RING = 16,               /* words of a tile that a thread buffers; a power of two */
+    REFILL = 4,              /* symbols between two refills: they have at most four words, as many as a refill */
     TABLE_THREADS = 256, ENTROPY_THREADS = 128 /* at most */
 };
 
-/* An entry of a table: in the lowest 5 bits how many bits a code and the value after it have together; then 4 bits of how many
-   the value has; from bit ONWARD on by how much the index of the next coefficient grows. 0 is no code. The end of a block goes
-   so far onward that nothing else comes there. */
+/* An entry of a table. The lowest 5 bits are the length of a code and its value together, the next 4 bits the length of the
+   value, and the bits from ONWARD on the number of coefficients by which it advances. 0 is no code. The end of a block
+   advances further than anything else can. */
 enum { SIZE = 5, ONWARD = 9, TO_END = 80 };
 
 typedef struct {
-    int32_t end[LENGTHS + 1];  /* first 16 bits that are too large to begin with a code of so many bits or fewer */
-    int32_t index[LENGTHS + 1]; /* of the first symbol of so many bits, minus its code */
+    int32_t end[LENGTHS + 1];  /* by length: the first 16 bits after all codes up to this length */
+    int32_t index[LENGTHS + 1]; /* by length: the index of the first symbol, minus its code */
 } Codes;
 
-/* How to look into a table: the places of its two levels among all entries, the second one minus `begin`; the first 16 bits of
-   the second level; and the 16 bits after its last ones, where there is no code. */
+/* How to index a table: the position of its first level among all entries; that of its second level, minus `begin`; the first
+   16 bits in the second level; and the 16 bits after its last ones, for which there is no code. */
 typedef struct {
     ALIGNED(16) uint32_t look;
     uint32_t further, begin, end;
@@ -38,10 +39,10 @@ typedef struct {
 
 /* The tables of an image. */
 typedef struct {
-    ALIGNED(16) uint16_t entries[ENTRIES]; /* first levels, then second ones, after each of which stands one that is no code */
+    ALIGNED(16) uint16_t entries[ENTRIES]; /* first levels, then second levels, each followed by an entry that is no code */
     Look looks[TABLES];
     uint32_t is_bad; /* a status */
-    uint32_t count;  /* of tiles that are to be decoded */
+    uint32_t count;  /* of tiles to decode */
     uint32_t unused[2];
 } Tables;
 
@@ -51,8 +52,8 @@ typedef struct {
     uint32_t is_bad;
 } TableShared;
 
-/* A block of an MCU: how its symbols are looked up; the first block's place, how many places further the same block of the next
-   row of MCUs is, and that of the next MCU; and its component. */
+/* A block of an MCU: how to look up its symbols; the position of the first such block, the distance to the same block in the
+   next row of MCUs, and in the next MCU; and its component. */
 typedef struct {
     Look dc, ac;
     int32_t first, row, step, component;
@@ -66,15 +67,15 @@ typedef struct {
     uint32_t ring[RING][ENTROPY_THREADS];
 } EntropyShared;
 
-/* Where a coefficient stands in a block, column by column, by its place in the zigzag order. A damaged tile may lead up to 16
-   places further. */
+/* The position of a coefficient in a block, column by column, by its index in zigzag order. A damaged tile may lead to an index
+   that is up to 16 larger. */
 TABLE uint8_t COLUMNWISE[80] = {
     0, 8, 1, 2, 9, 16, 24, 17, 10, 3, 4, 11, 18, 25, 32, 40, 33, 26, 19, 12, 5, 6, 13, 20, 27, 34, 41, 48, 56, 49, 42, 35,
     28, 21, 14, 7, 15, 22, 29, 36, 43, 50, 57, 58, 51, 44, 37, 30, 23, 31, 38, 45, 52, 59, 60, 53, 46, 39, 47, 54, 61, 62,
     55, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63,
 };
 
-/* Finds the codes of a table; a status where they are none of a JPEG's. */
+/* Computes the codes of a table; returns DAMAGED if a JPEG cannot have them. */
 FUNCTION uint32_t
 set_codes(Codes *codes, const uint8_t *says, int32_t size)
 {
@@ -110,7 +111,7 @@ find_codes(TableShared *shared, const Image *image, const uint8_t *RESTRICT says
     }
 }
 
-/* Finds places for the second levels, and symbols that no sequential JPEG has. */
+/* Rejects symbols that no sequential JPEG has, and assigns positions to the second levels. */
 FUNCTION void
 check_codes(TableShared *shared, Tables *tables, const Image *image, const uint8_t *RESTRICT says, uint32_t thread,
             uint32_t threads)
@@ -140,7 +141,7 @@ check_codes(TableShared *shared, Tables *tables, const Image *image, const uint8
     }
 }
 
-/* Returns the entry of a table for 16 bits that begin with a code of `least` bits or more; 0 where they do not. */
+/* Returns the entry of a table for 16 bits that begin with a code of `least` to `most` bits; 0 if they do not. */
 FUNCTION uint32_t
 entry_for(const Codes *codes, const uint8_t *RESTRICT says, uint32_t is_ac, int32_t bits, int32_t least, int32_t most)
 {
@@ -172,7 +173,7 @@ fill_tables(const TableShared *shared, Tables *tables, const Image *image, const
     }
 }
 
-/* Returns the number, in the batch, of a tile of the window. */
+/* Returns the index in the batch of tile `i` of the window. */
 FUNCTION uint32_t
 tile_of(const Image *image, uint32_t i)
 {
@@ -240,8 +241,8 @@ KERNEL(tables, TABLE_THREADS, 4, const Image *RESTRICT images, const uint8_t *RE
     }
 }
 
-/* Bits of a tile: the next one is bit 31 - `used` of `high`. The words after `low` up to before `filled` are in the thread's
-   ring; four more may be on their way, and are not waited for until some symbols later. */
+/* Bits of a tile: the next one is bit 31 - `used` of `high`. The words after `low`, before word `filled`, are in the thread's
+   ring. Four more may be loading; the thread waits for them only some symbols later. */
 typedef struct {
     uint32_t high, low;
     uint32_t used; /* 0 to 31 */
@@ -265,7 +266,7 @@ take_words(EntropyShared *shared, Bits *bits, const Words *words, uint32_t threa
     bits->filled += 4;
 }
 
-/* Takes the words that have come, and lets more come where there is room. */
+/* Stores the loaded words in the ring, and begins to load more if there is room. */
 FUNCTION void
 refill(EntropyShared *shared, Bits *bits, const uint32_t *RESTRICT words, uint32_t thread)
 {
@@ -304,14 +305,14 @@ skip(const EntropyShared *shared, Bits *bits, uint32_t count, uint32_t thread)
     }
 }
 
-/* Returns how many bits were taken since bit 0 of word 0, modulo 2^32. */
+/* Returns the number of bits before the next one, from bit 0 of word 0 on, modulo 2^32. */
 FUNCTION uint32_t
 position(const Bits *bits)
 {
     return (bits->next - 2) * 32 + bits->used;
 }
 
-/* Returns the value whose bits are the lowest `size` of some (T.81, F.2.2.1: EXTEND). */
+/* Returns the value of the lowest `size` bits (T.81, F.2.2.1: EXTEND). */
 FUNCTION int32_t
 value_of(uint32_t bits, uint32_t size)
 {
@@ -319,7 +320,7 @@ value_of(uint32_t bits, uint32_t size)
     return (int32_t)(value > most >> 1 ? value : value - most);
 }
 
-/* Returns the entry for some bits: of the second level where the first does not know the code. */
+/* Returns the entry for the next bits, from the second level if the code is too long for the first. */
 FUNCTION uint32_t
 look_up(const EntropyShared *shared, const Look *look, uint32_t bits)
 {
@@ -328,7 +329,7 @@ look_up(const EntropyShared *shared, const Look *look, uint32_t bits)
 }
 
 #ifdef COUNTED
-uint32_t symbols[2]; /* decoded by the twin since these were set to 0: of all tiles modulo 2^32, and of the longest */
+uint32_t symbols[2]; /* that the twin decoded since these were set to 0: of all tiles, modulo 2^32; of the longest tile */
 
 FUNCTION void
 count_symbols(uint32_t count)
@@ -338,12 +339,12 @@ count_symbols(uint32_t count)
 }
 #endif
 
-/* The sums of the differences of first coefficients, of each component. */
+/* The predictions of DC coefficients: for each component, the sum of their differences. */
 typedef struct {
     int32_t of_0, of_1, of_2;
 } Predictions;
 
-/* Returns a first coefficient: its difference is added to the one before. */
+/* Returns a DC coefficient: the sum of the previous one and a difference. */
 FUNCTION int32_t
 predicted(Predictions *sums, int32_t component, int32_t difference)
 {
@@ -358,7 +359,7 @@ predicted(Predictions *sums, int32_t component, int32_t difference)
    whichever blocks their symbols belong to. A coefficient is stored one symbol later, while the next one is looked up. Returns
    the tile's status.
 
-   At the end of a block the bits must not have ended before: so at most those of a block are read beyond a tile. */
+   At the end of each block it checks that the tile has not ended before; so it reads at most one block beyond a tile. */
 FUNCTION uint32_t
 decode_tile(EntropyShared *shared, const Image *image, const uint32_t *RESTRICT words, int16_t *RESTRICT coefficients,
             uint32_t row, uint32_t column, uint32_t begin, uint32_t end, uint32_t thread)
@@ -399,7 +400,7 @@ decode_tile(EntropyShared *shared, const Image *image, const uint32_t *RESTRICT 
             look = block.ac;
         }
         if (k >= 64 || !entry) {
-            /* Zeros may not be the last of a block, nor lead beyond it. */
+            /* Zeros may not end a block, and no symbol may lead beyond it. */
             if (!entry || (k < TO_END && (k > 64 || !size)) || (int32_t)(end * 8 - position(&bits)) < 0) {
                 status = DAMAGED;
                 break;

@@ -1,4 +1,4 @@
-/* The kernels that decode crops of tiled JPEGs: taken by a C compiler as they are, by nvcc with `-x cu`, and by NVRTC. */
+/* The kernels that decode crops of tiled JPEGs: a C compiler, nvcc with `-x cu`, and NVRTC compile them. */
 
 #include "entropy.h"
 #include "pixels.h"

@@ -1,5 +1,6 @@
-/* Makes pixels of samples as libjpeg does, its "fancy" upsampling and its conversion of colours, and resizes them in two passes
-   as torch does: across, rounded to bytes, then down. See decoding.c, jpeg_kernels.c and resizing.c of packer. */
+/* Converts samples to pixels as libjpeg does, with its "fancy" upsampling and its colour conversion, and resizes them as torch
+   does, in two passes: horizontally, rounded to bytes, then vertically. See decoding.c, jpeg_kernels.c and resizing.c of
+   packer. */
 
 #ifndef DEVICE_PIXELS_H
 #define DEVICE_PIXELS_H
@@ -8,8 +9,8 @@
 
 enum {
     ACROSS_THREADS = 256, DOWN_THREADS = 256, /* at most */
-    ROWS = 4,    /* that a block resizes across at once */
-    STRIP = 512  /* pixels of each that a block holds */
+    ROWS = 4,    /* that a block resizes horizontally at once */
+    STRIP = 512  /* pixels of each row that a block buffers */
 };
 
 /* Returns the sample of a component for a pixel of the window. */
@@ -34,7 +35,7 @@ sample_at(const Component *c, const uint8_t *RESTRICT samples, int32_t y, int32_
     return (3 * (3 * row[at] + other[at]) + 3 * row[next] + other[next] + 8 - odd) >> 4;
 }
 
-/* Returns the samples of a component for four pixels of the window from a multiple of four on, the first in the lowest byte. */
+/* Returns the samples of a component for four pixels of the window, the first in the lowest byte. `x` is a multiple of 4. */
 FUNCTION uint32_t
 four_samples_at(const Component *c, const uint8_t *RESTRICT samples, int32_t y, int32_t x)
 {
@@ -47,7 +48,7 @@ four_samples_at(const Component *c, const uint8_t *RESTRICT samples, int32_t y, 
     return four;
 }
 
-/* Returns a pixel of samples: red in the lowest byte, green, blue. */
+/* Returns the pixel of three samples: red in the lowest byte, then green and blue. */
 FUNCTION uint32_t
 converted(int32_t luma, int32_t blueness, int32_t redness)
 {
@@ -68,7 +69,7 @@ pixel_at(const Image *image, const uint8_t *RESTRICT samples, int32_t y, int32_t
     return converted(luma, sample_at(&image->components[1], samples, y, x), sample_at(&image->components[2], samples, y, x));
 }
 
-/* Returns four pixels of the window from a multiple of four on. */
+/* Returns four pixels of the window. `x` is a multiple of 4. */
 FUNCTION Words
 four_pixels_at(const Image *image, const uint8_t *RESTRICT samples, int32_t y, int32_t x)
 {
@@ -124,11 +125,11 @@ typedef struct {
     ALIGNED(16) uint32_t pixels[ROWS][STRIP];
 } AcrossShared;
 
-/* Some columns of the result that are resized together, and which pixels of the crop they depend on. */
+/* Columns of the result that are resized together, and the pixels on which they depend. */
 typedef struct {
     int32_t first, count; /* columns */
-    int32_t begin, width; /* pixels of the window, from a multiple of four on */
-    int32_t is_held;      /* whether a block holds them; those of a column may be too many */
+    int32_t begin, width; /* pixels of the window; `begin` is a multiple of 4 */
+    int32_t is_held;      /* whether a block buffers these pixels; even one column may need too many */
 } Strip;
 
 FUNCTION Strip
@@ -159,7 +160,7 @@ load_strip(AcrossShared *shared, const Image *image, const uint8_t *RESTRICT sam
             store_words(&shared->pixels[y][x], four_pixels_at(image, samples, image->top + row + y, strip->begin + x));
 }
 
-/* Resizes a column whose pixels a block does not hold: they are made as often as they are needed. */
+/* Resizes a column that needs more pixels than a block buffers: each pixel is computed whenever it is needed. */
 FUNCTION void
 resize_far(const Image *image, const uint8_t *RESTRICT samples, Span span, const int16_t *RESTRICT weights, int32_t precision,
            uint32_t *RESTRICT to, int32_t row, int32_t rows)
@@ -174,7 +175,7 @@ resize_far(const Image *image, const uint8_t *RESTRICT samples, Span span, const
     }
 }
 
-/* Resizes the column of a thread, of some rows. */
+/* Resizes the column of a thread in some rows. */
 FUNCTION void
 resize_strip(const AcrossShared *shared, const Image *image, const uint8_t *RESTRICT samples, const Span *RESTRICT spans,
              const int16_t *RESTRICT weights, int32_t precision, uint32_t *RESTRICT resized, const Strip *strip, int32_t row,
@@ -229,7 +230,7 @@ KERNEL(across, ACROSS_THREADS, 4, const Image *RESTRICT images, const uint8_t *R
 
 enum { LEVELS_OUT, HALVES_OUT, FLOATS_OUT }; /* results: levels, or numbers of a table */
 
-/* Stores a colour of a pixel, one of `pixels` of an image: as the numbers of a pixel lie together, or those of a colour. */
+/* Stores a colour of a pixel; the image has `pixels` pixels. `planes`: whether the result is planar, or pixel by pixel. */
 FUNCTION void
 store_level(void *RESTRICT out, const void *RESTRICT table, uint32_t kind, uint32_t planes, uint32_t before, uint32_t pixels,
             uint32_t pixel, uint32_t colour, uint32_t level)
@@ -243,7 +244,7 @@ store_level(void *RESTRICT out, const void *RESTRICT table, uint32_t kind, uint3
         ((uint32_t *)out)[place] = ((const uint32_t *)table)[colour * 256 + level];
 }
 
-/* Makes a pixel of the result. */
+/* Computes a pixel of the result. */
 FUNCTION void
 resize_down(const Image *image, const uint32_t *RESTRICT resized, const Span *RESTRICT spans, const int16_t *RESTRICT weights,
             const int32_t *RESTRICT precisions, void *RESTRICT out, const void *RESTRICT table, uint32_t kind, uint32_t planes,

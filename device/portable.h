@@ -1,11 +1,11 @@
-/* The language of the device's kernels: a subset of C that a C compiler, nvcc and NVRTC all take.
+/* The language of the device's kernels: a subset of C that a C compiler, nvcc and NVRTC compile.
 
-   A kernel is a list of phases. On the device, the threads of a block go through a phase side by side and wait for each other
-   after it. In plain C, the twin, they go through it one after the other, in either order, so that a phase which depends on the
-   order of its threads shows in tests. A phase is a function of the block's shared memory, of the kernel's arguments, and
-   of the number of a thread.
+   A kernel is a list of phases. On the device, the threads of a block run a phase in parallel, and wait for each other at its
+   end. In plain C, in the twin, they run it one after the other, in either order, so that tests find a phase that depends on
+   the order of its threads. A phase is a function of the block's shared memory, of the kernel's arguments, and of the number
+   of a thread.
 
-   Structures hold no pointers, sums wrap around in unsigned integers, and loops are bounded by their input. */
+   Structures contain no pointers, sums wrap around in unsigned integers, and loops are bounded by their input. */
 
 #ifndef DEVICE_PORTABLE_H
 #define DEVICE_PORTABLE_H
@@ -29,26 +29,26 @@ typedef unsigned int uint32_t;
 #define RESTRICT __restrict__
 #define UNROLLED _Pragma("unroll")
 #define ALIGNED(bytes) alignas(bytes)
-/* Keeps a number in a register that the compiler would otherwise compute anew where it is needed, for longer. */
+/* Keeps a number in a register. Otherwise the compiler computes it again at each use, which takes longer. */
 #define HELD(number) asm volatile("" : "+r"(number))
 
-/* A kernel of at most `most` threads a block, at least `blocks` of which run on a multiprocessor. */
+/* A kernel whose blocks have at most `most` threads; at least `blocks` of these blocks fit on a multiprocessor. */
 #define KERNEL(name, most, blocks, ...) extern "C" __global__ void __launch_bounds__(most, blocks) name(__VA_ARGS__)
 #define SHARED(type, name) __shared__ type name
-/* Stands before the code of each block of a kernel, which is in braces. */
+/* Precedes the code that each block of a kernel runs, in braces. */
 #define GRID const uint32_t block_x = blockIdx.x, block_y = blockIdx.y, threads = blockDim.x; (void)block_x, (void)block_y;
 #define PHASE(call) do { const uint32_t thread = threadIdx.x; (void)thread; call; __syncthreads(); } while (0)
 /* The last phase of a kernel: no barrier follows. */
 #define LAST_PHASE(call) do { const uint32_t thread = threadIdx.x; call; } while (0)
 
 FUNCTION uint32_t
-shifted(uint32_t high, uint32_t low, uint32_t by) /* the upper half of both, shifted to the left by 0 to 31 bits */
+shifted(uint32_t high, uint32_t low, uint32_t by) /* the upper 32 of 64 bits, after a shift to the left by 0 to 31 */
 {
     return __funnelshift_l(low, high, by);
 }
 
 FUNCTION uint32_t
-add_shared(uint32_t *to, uint32_t value) /* for all threads of a block; returns the value before */
+add_shared(uint32_t *to, uint32_t value) /* atomic for all threads of a block; returns the previous value */
 {
     return atomicAdd(to, value);
 }
@@ -72,7 +72,7 @@ largest_shared(uint32_t *to, uint32_t value)
 #define ALIGNED(bytes) _Alignas(bytes)
 #define HELD(number) ((void)(number))
 
-/* It takes the numbers of blocks and of threads, and whether these go through each phase from the last to the first. */
+/* It also takes the numbers of blocks and threads, and whether the threads run each phase from the last to the first. */
 #define KERNEL(name, most, blocks, ...) \
     void name(uint32_t blocks_x, uint32_t blocks_y, uint32_t threads, uint32_t backwards, __VA_ARGS__); \
     void name(uint32_t blocks_x, uint32_t blocks_y, uint32_t threads, uint32_t backwards, __VA_ARGS__)
@@ -112,9 +112,9 @@ largest_shared(uint32_t *to, uint32_t value)
 
 typedef struct {
     uint32_t at[4];
-} Words; /* or eight numbers of 16 bits */
+} Words; /* or eight 16-bit numbers */
 
-/* Loads four words, whose place is a multiple of four words. */
+/* Loads four words from an address that is a multiple of four words. */
 FUNCTION Words
 load_words(const uint32_t *RESTRICT from)
 {
@@ -170,7 +170,7 @@ bounded(int32_t value, int32_t least, int32_t most)
     return smaller(larger(value, least), most);
 }
 
-/* Returns a product and a sum that wrap around, as signed numbers. */
+/* Signed products, sums and differences that wrap around. */
 FUNCTION int32_t
 times(int32_t a, int32_t b)
 {

@@ -1,5 +1,5 @@
-/* Makes samples of coefficients: the inverse DCT of libjpeg-turbo's "slow" integer transform, to the bit; see transform_block
-   in packer/_images/native/kernels/jpeg_kernels.c. A thread does a block of 8 x 8. */
+/* Computes samples from coefficients, with exactly the results of libjpeg-turbo's "slow" integer inverse DCT; see transform_block
+   in packer/_images/native/kernels/jpeg_kernels.c. A thread transforms a block of 8 x 8 at a time. */
 
 #ifndef DEVICE_SAMPLES_H
 #define DEVICE_SAMPLES_H
@@ -17,7 +17,7 @@ typedef struct {
     int32_t at[8];
 } Eight;
 
-/* One pass over eight numbers of 16 bits. Some sums are of 16 bits, and begin again at the other end where they do not fit. */
+/* One pass over eight 16-bit numbers. Some sums have 16 bits, and wrap around. */
 FUNCTION Eight
 transformed(Eight in)
 {
@@ -51,7 +51,7 @@ half_of(const Words *words, int32_t i)
     return (int16_t)(words->at[i / 2] >> 16 * (i % 2));
 }
 
-/* Makes the samples of a block; `quantum` lies column by column, as the coefficients do. */
+/* Computes the samples of a block. `quantum` is ordered column by column, like the coefficients. */
 FUNCTION void
 transform_block(const uint32_t *RESTRICT coefficients, const uint32_t *RESTRICT quantum, uint32_t *RESTRICT to, uint32_t stride)
 {
@@ -100,7 +100,7 @@ transform_block(const uint32_t *RESTRICT coefficients, const uint32_t *RESTRICT 
     }
 }
 
-/* Transforms the blocks of an image, one after the other over all components. */
+/* Transforms every `step`-th block of an image, from block `number` on; blocks are numbered over all components. */
 FUNCTION void
 transform_blocks(const Image *image, const uint32_t *RESTRICT quanta, const uint32_t *RESTRICT coefficients,
                  uint32_t *RESTRICT samples, uint32_t number, uint32_t step)

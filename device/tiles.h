@@ -1,5 +1,5 @@
-/* Finds the tiles of a group of rows: the bits between its restart markers, without the zeros that are stuffed into them (ITU-T
-   T.81, B.1.1.5), as big-endian words one after the other. A block does a group, a piece of it at a time. */
+/* Extracts the tiles of a group of rows: the bits between its restart markers, without stuffed zeros (ITU-T T.81, B.1.1.5), as
+   consecutive big-endian words. A block of threads handles a group, one piece at a time. */
 
 #ifndef DEVICE_TILES_H
 #define DEVICE_TILES_H
@@ -13,10 +13,10 @@ enum {
 };
 
 typedef struct {
-    uint32_t in[PIECE / 4 + 2];   /* from the word on that holds the byte before the piece */
-    uint32_t out[PIECE / 4 + 2];  /* its bytes that are kept, after up to three of the piece before */
-    uint32_t sums[2][TILE_THREADS + 1]; /* of the threads up to one: bytes kept, and markers times 2^16 */
-    uint32_t kept, marks;         /* in the pieces before */
+    uint32_t in[PIECE / 4 + 2];   /* from the word that contains the first byte of the piece */
+    uint32_t out[PIECE / 4 + 2];  /* the bytes that are kept, after up to three of the previous piece */
+    uint32_t sums[2][TILE_THREADS + 1]; /* of all threads up to one: bytes kept, plus 2^16 for each marker */
+    uint32_t kept, marks;         /* in the previous pieces */
     uint32_t ended;               /* whether the last marker ends the group */
     uint32_t is_bad;
 } TileShared;
@@ -36,12 +36,12 @@ begin_group(TileShared *shared, const Group *group, uint32_t *RESTRICT spans, ui
     }
 }
 
-/* Loads a piece from byte `begin` of the group on: whole words of the slab, whose beginning is a word's. */
+/* Loads the piece that begins at byte `begin` of the group, in whole words of the slab. */
 FUNCTION void
 load_piece(TileShared *shared, const uint32_t *RESTRICT slab, const Group *group, uint32_t begin, uint32_t thread,
            uint32_t threads)
 {
-    const uint32_t first = (group->from + begin) / 4; /* a word before it, if the piece begins with one */
+    const uint32_t first = (group->from + begin) / 4;
     for (uint32_t i = thread; i < PIECE / 4 + 2; i += threads)
         shared->in[i] = slab[first + i];
 }
@@ -59,7 +59,7 @@ fate_of(uint32_t before, uint32_t byte, uint32_t after, uint32_t has_after)
 
 /* The bytes of a thread, as offsets into `in`: the piece begins with byte `shift` of it. */
 typedef struct {
-    uint32_t at, end, last; /* of the thread, and where the last byte of the group lies */
+    uint32_t at, end, last; /* of the thread; the last byte of the group */
 } Slice;
 
 FUNCTION Slice
@@ -74,7 +74,7 @@ slice_of(const Group *group, uint32_t begin, uint32_t thread, uint32_t threads)
     return slice;
 }
 
-/* Returns the byte before a slice; the byte before a group is none that stuffs. */
+/* Returns the byte before a slice. For the first slice it is `carried`: from the previous piece, or 0 before the group. */
 FUNCTION uint32_t
 before_slice(const TileShared *shared, const Slice *slice, uint32_t carried, uint32_t is_first)
 {
@@ -101,7 +101,7 @@ count_slice(TileShared *shared, const Group *group, uint32_t begin, uint32_t car
     shared->sums[0][thread] = sum;
 }
 
-/* Adds the sum of the thread `by` places before; after steps of 1, 2, 4 and so on each sum is that of all threads up to it. */
+/* Adds the sum of the thread that is `by` before. After steps of 1, 2, 4 and so on, each sum includes all threads before. */
 FUNCTION void
 sum_up(TileShared *shared, uint32_t by, uint32_t from, uint32_t thread)
 {
@@ -122,7 +122,7 @@ belongs(const Group *group, uint32_t tile, uint32_t marker)
     return marker == (ends ? (uint32_t)EOI : RST0 + ((group->number + tile) & 7));
 }
 
-/* Notes where a tile ends, and where the next one begins. */
+/* Records where a tile ends and the next one begins. */
 FUNCTION void
 end_tile(const Group *group, uint32_t *RESTRICT spans, uint32_t tile, uint32_t at)
 {
@@ -131,7 +131,7 @@ end_tile(const Group *group, uint32_t *RESTRICT spans, uint32_t tile, uint32_t a
         spans[2 * (group->tile + tile) + 2] = at;
 }
 
-/* Moves the bytes that a thread keeps to their places, and notes where tiles end. */
+/* Moves the bytes that a thread keeps to their positions, and records where tiles end. */
 FUNCTION void
 move_slice(TileShared *shared, const Group *group, uint32_t *RESTRICT spans, uint32_t begin, uint32_t carried, uint32_t from,
            uint32_t thread, uint32_t threads)
@@ -160,7 +160,7 @@ move_slice(TileShared *shared, const Group *group, uint32_t *RESTRICT spans, uin
     }
 }
 
-/* Stores whole words, and after the last piece the rest, with zeros after it. */
+/* Stores whole words; after the last piece also the remaining bytes, padded with zeros. */
 FUNCTION void
 store_piece(const TileShared *shared, const Group *group, uint32_t *RESTRICT words, uint32_t sums, uint32_t is_last,
             uint32_t thread, uint32_t threads)
@@ -200,9 +200,9 @@ KERNEL(tiles, TILE_THREADS, 4, const uint32_t *RESTRICT slab, const Group *RESTR
         PHASE(begin_group(&shared, group, spans, thread));
         for (uint32_t begin = 0; begin < group->size; begin += PIECE) {
             uint32_t from = 0, carried = 0;
-            if (begin > 0) /* the piece before still lies there */
+            if (begin > 0) /* the previous piece is still loaded */
                 carried = byte_of(shared.in, ((group->from + begin) & 3) + PIECE - 1);
-            PHASE((void)0); /* all have read it */
+            PHASE((void)0); /* all threads have read it */
             PHASE(load_piece(&shared, slab, group, begin, thread, threads));
             PHASE(count_slice(&shared, group, begin, carried, thread, threads));
             for (uint32_t by = 1; by < threads; by *= 2, from = 1 - from)

@@ -1,6 +1,6 @@
-/* Computes which pixels a resized pixel is made of, and how much each of them counts: the weights of torch's anti-aliased
-   interpolation of uint8, operation by operation, as all of them round; see packer/_images/native/resizing/weighing.c. A block
-   does an axis of an image. Products and sums must not be fused. */
+/* Computes which pixels contribute to a resized pixel, and their weights, as torch's anti-aliased interpolation of uint8 does. It
+   does the same operations in the same order, because each of them rounds; see packer/_images/native/resizing/weighing.c. A
+   block of threads handles an axis of an image. Products and sums must not be fused. */
 
 #ifndef DEVICE_WEIGHTS_H
 #define DEVICE_WEIGHTS_H
@@ -42,7 +42,7 @@ near_of(const Axis *axis, int32_t interpolation, const Weighed *pixel, int32_t k
     return nearness(interpolation, distance_of(((double)(pixel->first + k) - pixel->centre + 0.5) * steepness));
 }
 
-/* Returns which pixels count for a pixel of the resized axis, and the sum of their weights. */
+/* Returns which pixels contribute to a pixel of the resized axis, and the sum of their weights. */
 FUNCTION Weighed
 weighed_at(const Axis *axis, int32_t interpolation, int32_t at)
 {
@@ -58,7 +58,7 @@ weighed_at(const Axis *axis, int32_t interpolation, int32_t at)
     return pixel;
 }
 
-/* Finds the largest weight of those pixels that a thread does, also of those before the window. */
+/* Finds the largest weight for the resized pixels of a thread, including those before the window. */
 FUNCTION void
 find_largest(WeightShared *shared, const Axis *axis, int32_t interpolation, uint32_t thread, uint32_t threads)
 {
@@ -94,7 +94,7 @@ round_weights(const WeightShared *shared, const Axis *axis, int32_t interpolatio
 {
     const double factor = (double)(1 << shared->precision);
     for (int32_t i = (int32_t)thread; i < axis->out; i += (int32_t)threads) {
-        int16_t *to = weights + axis->weights + i; /* of each pixel the first weight, then of each the second, and so on */
+        int16_t *to = weights + axis->weights + i; /* the first weights of all pixels, then their second weights, and so on */
         Span span;
         if (axis->is_same) {
             span.first = axis->cut + i;
