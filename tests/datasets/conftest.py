@@ -10,7 +10,7 @@ from packer._conversion.recipe import Recipe
 from tests.conftest import Packs
 
 CODECS = {"lmdb": Recipe(), "hdf5": Recipe("raw"), "pth": Recipe("webp")}
-"""Samples that C decodes, that it copies, and that it leaves to Python."""
+"""C decodes the samples of the first pack, copies those of the second, and leaves those of the third to Python."""
 
 
 @pytest.fixture(scope="session", params=CODECS)

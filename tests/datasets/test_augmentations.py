@@ -1,4 +1,4 @@
-"""Augmented samples: those of torchvision's functions on the crops, whoever reads them, and in whichever order."""
+"""Augmented samples have the pixels of torchvision's functions on the crops, in any order and with any reader."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_without_the_compiled_part_torch_makes_the_same_pixels_or_levels_beside_
     line = [sys.executable, "-c", HIDDEN, str(pack), str(found)]
     subprocess.run(line, check=True, cwd=Path(__file__).parents[2])
     apart = np.abs(np.load(found).astype(int) - expected)
-    assert (apart > 1).mean() < 1e-4  # a level may be beside a bound of a later step
+    assert (apart > 1).mean() < 1e-4  # a difference of one level may cross a threshold of a later step
     assert (apart > 0).mean() < 0.05
 
 
@@ -149,7 +149,7 @@ def test_several_packs_have_augmentations_of_their_own(pack: Path) -> None:
     assert same([image for images, _ in Loader(both, 9, processes=2) for image in images.clone()], expected)
     both.augment = None
     both.set_epoch(0)
-    assert torch.equal(both[COUNT + 3][0], 255 - expected[COUNT + 3])  # which was inverted
+    assert torch.equal(both[COUNT + 3][0], 255 - expected[COUNT + 3])  # expected has the inverted image
 
 
 def test_what_cannot_be_augmented_is_refused(pack: Path) -> None:

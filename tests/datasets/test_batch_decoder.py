@@ -1,4 +1,4 @@
-"""Batches decoded into their places, in C and one by one."""
+"""Batches decoded into the tensors of the caller, by one call of C and image by image."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Packs = Callable[..., Path]
 
 
 class Lying(Crop):
-    """A crop whose results are larger than it says."""
+    """A crop whose images are larger than its `size`."""
 
     randoms, _settings = 0, {}
 
@@ -119,7 +119,7 @@ def test_c_gathers_what_the_table_says_also_where_it_is_damaged(check: str, phot
             table = reader.table
             types = {name: getattr(table, name).dtype for name in columns}
             odd = {name: rng.choice(some, 2 * count).astype(types[name])[::2] for name, some in columns.items()}
-            reader.table = replace(table, **odd)  # with gaps between numbers
+            reader.table = replace(table, **odd)  # not contiguous
 
 
 @pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler when packer is installed")

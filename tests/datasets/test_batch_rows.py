@@ -1,4 +1,4 @@
-"""Items whose images are rows of one batch: DataLoader gives the batches that it gives of copies."""
+"""Items whose images are rows of one batch: DataLoader returns the same batches as for items with their own memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def dataset(photo_tree, packs, steps):
 
 
 def copied(dataset, indices):
-    """Return the batch of items that were each made by itself."""
+    """Return the batch of items that were made one by one."""
     items = [dataset[index] for index in indices]
     dataset.set_epoch(0)
     return default_collate(items)
@@ -91,7 +91,7 @@ def test_a_subset_and_a_torch_without_the_extension_point_give_the_same(dataset,
     assert torch.equal(images, others)
 
 
-@pytest.mark.filterwarnings("ignore:.*16 bits or floats per pixel:UserWarning")  # some odd images are such
+@pytest.mark.filterwarnings("ignore:.*16 bits or floats per pixel:UserWarning")  # odd_tree has some
 @pytest.mark.parametrize("decoder", ["auto", "pillow"])
 @pytest.mark.parametrize("padded", [False, True])
 def test_numbers_that_c_makes_in_its_decoding_are_those_of_single_items(odd_tree, packs, steps, decoder, padded):

@@ -1,4 +1,4 @@
-"""What was converted from a tool's annotations is known to belong to a box, so crops need no `per_box`."""
+"""packer knows which fields of converted annotations have an entry for each box, so crops need no `per_box`."""
 
 from __future__ import annotations
 

@@ -326,7 +326,7 @@ def test_datasets_are_mixed_in_the_order_in_which_they_were_opened(packs: list[P
     order = MixSampler({first: 1, second: 2, third: 3})
     Loader(both, 4, sampler=order)
     Loader(ConcatDataset([first, second, third]), 4, sampler=order)
-    Loader(united(packs), 4, sampler=order)  # others that are as long
+    Loader(united(packs), 4, sampler=order)  # other datasets of the same lengths
     for dataset in (united(packs[::-1]), both):
         first, second, third = dataset.datasets
         with pytest.raises(ValueError, match=r"has the order 1, 0, 2\. Pass them in"):

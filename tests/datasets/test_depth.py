@@ -1,4 +1,4 @@
-"""What a dataset says of images with more bits or bands than it shows: once, with the way to read them."""
+"""A dataset warns once about images with more bits or bands than it returns, and names the mode that returns all."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_nothing_is_said_where_all_is_read(opened_from: Path) -> None:
 
 
 def test_grey_is_refused_by_itself(opened_from: Path) -> None:
-    """`mode="L"` raises for what it would cut, so that only bands are to be said."""
+    """Reading a deep image with `mode="L"` raises an error, so the warning mentions only the bands."""
     with pytest.warns(UserWarning, match=r"1 image has more bands \(channels\) than the three of RGB") as caught:
         packer.open_dataset(opened_from, mode="L").close()
     (warning,) = caught
@@ -135,7 +135,7 @@ def test_what_was_asked_for_is_not_said_again(how: str, tree: Path, tmp_path: Pa
 
 
 def test_a_pack_of_an_earlier_packer_says_what_it_stored() -> None:
-    """It stored white and black, and no mode brings the numbers back."""
+    """It stored such images as white and black, and no mode restores their values."""
     earlier = Manifest("lmdb", 3, ["a"], codec="jpeg", findings={CLIPPED: 2})
     assert "became white or black when they were stored as 8-bit RGB. Convert the files again" in str(
         remark(earlier, "RGB")

@@ -1,4 +1,4 @@
-"""The target of a detector is torchvision's."""
+"""`coco_target` makes the target of torchvision's wrapped `CocoDetection`."""
 
 from __future__ import annotations
 

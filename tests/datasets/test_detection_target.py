@@ -1,4 +1,4 @@
-"""Items with a detector's target, as torchvision's references take them."""
+"""Items of `target="coco"`: the targets that torchvision's detectors are trained with."""
 
 from __future__ import annotations
 

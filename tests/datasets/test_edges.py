@@ -1,4 +1,4 @@
-"""Where a dataset or a Loader could quietly do something else than it was told."""
+"""Settings and indices that a dataset or a Loader could silently ignore or misread."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_sample_that_comes_once_has_its_crop_in_any_order(pack: Path) -> None:
 def test_fusing_changes_nothing_of_what_takes_tensors_or_arrays(output: str, antialias: bool, pack: Path) -> None:
     transform = v2.Compose([v2.Resize((20, 20), antialias=antialias), v2.CenterCrop(12)])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what cannot be fused
+        warnings.simplefilter("ignore")  # about transforms that cannot be fused
         plain, fused = (LMDBImageDataset(pack, transform, output=output, fuse=fuse) for fuse in (False, True))
     for index in range(5):
         one, other = torch.as_tensor(plain[index][0]), torch.as_tensor(fused[index][0])
@@ -276,7 +276,7 @@ def test_steps_that_are_put_into_a_fused_transform_count(pack: Path, tree: Path)
     [
         lambda chain: setattr(chain.transforms[0], "size", (8, 8)),
         lambda chain: setattr(chain.transforms[0], "scale", (0.08, 0.1)),
-        lambda chain: setattr(chain.transforms[0], "ratio", (0.1, 0.2)),  # which torchvision does not look at
+        lambda chain: setattr(chain.transforms[0], "ratio", (0.1, 0.2)),  # torchvision reads it only in __init__
         lambda chain: setattr(chain.transforms[1], "p", 1.0),
         lambda chain: chain.transforms[-1].mean.__setitem__(0, 0.9),
         lambda chain: chain.transforms[0].register_forward_hook(lambda step, given, made: made.rotate(90)),
@@ -303,7 +303,7 @@ def test_settings_of_a_fused_transform_that_change_count(change: Any, pack: Path
     torch.manual_seed(0)
     found = dataset[0][0]
     assert found.shape == expected.shape
-    assert (found - expected).abs().max() <= 0.03  # a level, normalised
+    assert (found - expected).abs().max() <= 0.03  # one grey level, normalised
 
 
 def test_settings_of_a_loaders_own_transform_that_change_count(pack: Path) -> None:

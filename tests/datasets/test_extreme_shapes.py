@@ -1,4 +1,4 @@
-"""Images of one row or one column, resized: what that takes is bounded by the image and by what is wanted of it."""
+"""Resizing images of one row or one column: the sizes of the image and of the result limit memory and time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from packer.crops import Compose, Crop, RandomResizedCrop, Resize, ResizeCenterC
 from packer.errors import CorruptPackError, ImageError, ImageTooLargeError
 from tests.samples import write_pack
 
-pytestmark = pytest.mark.timeout(120)  # of any one of these, a hang is a failure
+pytestmark = pytest.mark.timeout(120)  # a test that hangs must fail
 
 READ = """
 import json, resource, sys
@@ -65,7 +65,7 @@ for path in paths:
 
 
 def line(height: int, width: int) -> npt.NDArray[np.uint8]:
-    """Return noise that compresses well: every pixel comes some times."""
+    """Return noise that compresses well: the same 97 pixels, repeated."""
     row = np.random.default_rng(height + width).integers(0, 256, (1, 97, 3), np.uint8)
     pixels = np.tile(row, (1, -(-height * width // 97), 1))[:, : height * width]
     return pixels.reshape(height, width, 3)
@@ -89,7 +89,7 @@ def pack_of(path: Path, codec: str) -> Path:
 
 @pytest.fixture(scope="module", params=["", "native"])
 def read(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
-    """Return what a process is without, and by how much it grew until then and what it found, by codec."""
+    """Return what a process lacks, and for each codec the growth of its memory in MiB and its results."""
     pytest.importorskip("resource", reason="needs getrusage, which Windows has not")
     root = tmp_path_factory.mktemp("extreme")
     run = [sys.executable, "-W", "ignore", "-c", READ, request.param, *(pack_of(root, codec) for codec in SHAPES)]
@@ -106,7 +106,7 @@ def test_a_crop_takes_little_memory_or_is_refused(read: tuple[str, dict[str, Any
         crop, index = what.split()
         height, width = SHAPES[codec][int(index)]
         size = [height, width] if crop == "Compose" else [1, 1] if crop == "read_region" else [224, 224]
-        if isinstance(shown, str):  # only of what is both extreme and resized
+        if isinstance(shown, str):  # only if the shape is extreme and the crop resizes
             assert f"sample {index} (a/{height} by {width}): " in shown
             assert "cannot be resized" in shown
             torch_alone = without or not native.PREFERRED
@@ -118,7 +118,7 @@ def test_a_crop_takes_little_memory_or_is_refused(read: tuple[str, dict[str, Any
 
 
 def raw_dataset(path: Path, pixels: npt.NDArray[np.uint8], crop: Crop) -> npt.NDArray[np.uint8]:
-    """Return what a crop shows of pixels; (height, width, 3) uint8."""
+    """Return the crop of an image, read from a pack; (height, width, 3) uint8."""
     sample = Sample("a/x", 0, pixels.tobytes(), *pixels.shape[:2])
     image: npt.NDArray[np.uint8] = open_dataset(
         write_pack(path, "lmdb", [sample], codec="raw"), crop=crop, output="numpy"
@@ -144,7 +144,7 @@ def test_the_centre_is_that_of_the_whole_resized_by_torch(tmp_path: Path, size: 
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_the_centre_of_what_torch_could_not_resize_as_a_whole(tmp_path: Path, turned: bool) -> None:
-    """Enlarged 256 times: some 40 pixels around the centre give what all 300,000 would."""
+    """Enlarged 256 times, the centre depends on only 40 of the 300,000 pixels; torch can resize these."""
     if not native.PREFERRED:
         pytest.skip("needs packer's own resizing")
     pixels = np.random.default_rng(0).integers(0, 256, (1, 300_000, 3), np.uint8)
@@ -172,7 +172,7 @@ HUGE = 2**31 - 1
 def test_a_table_that_says_more_pixels_than_there_are(
     tmp_path: Path, codec: str, crop: Crop, size: tuple[int, int]
 ) -> None:
-    """Whose checksums fit: who makes a pack can make them so."""
+    """The checksums are correct: an attacker who writes a pack can compute them."""
     data = encode(line(3, 4), codec, 90)
     samples = [Sample("a/good", 0, data, 3, 4), Sample("a/bad", 0, data, *size)]
     dataset = open_dataset(write_pack(tmp_path / "x.lmdb", "lmdb", samples, codec=codec), crop=crop)

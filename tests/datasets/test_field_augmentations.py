@@ -1,4 +1,4 @@
-"""What moves the image moves its masks, boxes and keypoints, as torchvision's functions move them."""
+"""Augmentations move masks, boxes and keypoints with their image, to the places of torchvision's functions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def sizes_of(count: int) -> Any:
 
 
 def by_torchvision(value: Any, given: dict[str, Any], fill: Any = None) -> Any:
-    """Return a tv_tensor moved by torchvision, which clamps boxes by itself, and keypoints where it is asked."""
+    """Return a tv_tensor moved by torchvision; it clamps boxes itself, but keypoints only in a separate call."""
     filled = {} if isinstance(value, (tv_tensors.BoundingBoxes, tv_tensors.KeyPoints)) else {"fill": fill}
     made = F.affine(value, **given, **filled)
     return F.clamp_keypoints(made) if isinstance(value, tv_tensors.KeyPoints) else made
@@ -58,7 +58,7 @@ def drawn_affine(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def operation_of(given: dict[str, Any], **fields: Any) -> Operations:
-    """Return the operation of torchvision's parameters."""
+    """Return packer's operation for parameters of torchvision's `affine`."""
     one = {name: np.array([given[name]], np.float64) for name in ("angle", "translate", "scale", "shear")}
     matrix = inverse_matrices(one["angle"], one["translate"], one["scale"], one["shear"], np.zeros((1, 2)))
     return operation("affine", matrix=matrix[0], **fields)
@@ -103,7 +103,7 @@ def test_further_images_are_filled_with_the_colour_of_the_operation() -> None:
 
 
 def test_boxes_and_keypoints_go_where_torchvision_puts_them() -> None:
-    """All images at once; some have two moves, some none, and some no boxes."""
+    """All images in one call: with two moves, one or none; some have no boxes."""
     rng, count = np.random.default_rng(1), 40
     sizes = sizes_of(count)
     operations = np.zeros((count, 3), operation("affine").dtype)
@@ -189,7 +189,7 @@ def test_batches_of_a_loader_have_the_moved_fields(pack: Path) -> None:
 
 
 def test_colours_and_erasing_leave_fields_alone_without_a_crop(pack: Path) -> None:
-    """Also boxes that a crop would clip or drop, and lists of which nobody said what they belong to."""
+    """This includes boxes that a crop would clip or drop, and lists that may have an entry for each box."""
     names = ("image", "mask", "depth", "boxes", "category", "points")
     plain, dataset = open_dataset(pack, fields=names), open_dataset(pack, fields=names, augment=COLOURS)
     for number in range(COUNT):

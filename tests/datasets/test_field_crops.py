@@ -1,4 +1,4 @@
-"""The crop is the sample's: images, masks, boxes and keypoints are cut alike, as torchvision's functions cut them."""
+"""One crop cuts a sample's image, masks, boxes and keypoints, in the same way as torchvision's functions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pack(field_packs: FieldPacks) -> Path:
 
 
 def cut(dataset: Any, number: int) -> Box:
-    """Return the crop that the dataset's seed gives to a sample."""
+    """Return the crop that the dataset draws for a sample."""
     return Box(*readable(dataset).choose(np.array([number]), 0, dataset.seed).astype(CROP)[0].item())
 
 
@@ -75,7 +75,7 @@ def test_all_fields_are_cut_as_torchvision_cuts_them(crop: Any, pack: Path) -> N
 
 
 def test_a_box_goes_where_its_pixels_go(pack: Path) -> None:
-    """Red is a pixel's row and green its column, so the pixels of a part say which part of the image it is."""
+    """Red is a pixel's row and green its column, so the pixels inside a box show its position in the whole image."""
     crop = Compose([RandomCrop(40), RandomHorizontalFlip(0.5)])
     fields = ("image", "mask", "boxes", "category")
     dataset = open_dataset(pack, fields=fields, crop=crop, seed=5, per_box=("category",), min_visible=0.2)
@@ -178,7 +178,7 @@ def test_a_list_that_keeps_its_entries_where_boxes_go_is_said_once(tmp_path: Pat
     with pytest.warns(UserWarning, match="removes some of 'boxes', but 'areas' keeps all entries"):
         item = dataset[0]
     assert (len(item["boxes"]), len(item["kinds"]), len(item["areas"])) == (2, 2, 3)
-    dataset[0]  # said before
+    dataset[0]  # does not warn again
 
 
 @pytest.mark.parametrize("packs", [1, 2])

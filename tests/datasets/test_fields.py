@@ -99,7 +99,7 @@ def test_numpy_arrays_and_pil_images(pack: Path) -> None:
     np.testing.assert_array_equal(item["depth"], given["depth"][..., None])
     shown = open_dataset(pack, fields="all", output="pil")[6]
     assert (shown["image"].mode, shown["depth"].mode) == ("RGB", "I;16")
-    assert type(shown["mask"]).__name__ == "Mask"  # v2's transforms would take a PIL image for an image
+    assert type(shown["mask"]).__name__ == "Mask"  # v2's transforms would treat a PIL mask as an image
 
 
 def test_bytes_are_the_stored_ones(pack: Path) -> None:

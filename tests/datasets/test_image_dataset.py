@@ -47,16 +47,16 @@ START_METHODS = [
     method for method in ("fork", "forkserver", "spawn") if method in torch.multiprocessing.get_all_start_methods()
 ]
 QUICK_METHODS = [method for method in START_METHODS if method != "spawn"] or START_METHODS
-"""Ways to start workers that take no time here: those of forkserver get all that spawned ones get."""
+"""Start methods that take little time; workers of forkserver receive the same pickled data as spawned workers."""
 WORKERS = {"fork": 2, "forkserver": 2, "spawn": 1}
-"""By start method, how many workers tests start: each that is spawned imports torch."""
+"""The number of workers for each start method: every spawned worker imports torch, which takes time."""
 
 Packs = Callable[..., Path]
 
-# Where simplejpeg is missing, opening a dataset says so; the tests run there too.
+# Without simplejpeg, opening a dataset warns; the tests must run in this case too.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:simplejpeg is not installed:UserWarning"),
-    pytest.mark.filterwarnings("ignore:.*16 bits or floats per pixel:UserWarning"),  # some odd images are such
+    pytest.mark.filterwarnings("ignore:.*16 bits or floats per pixel:UserWarning"),  # odd_tree has some
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),  # fork, Python >= 3.12
 ]
 
@@ -67,7 +67,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 def encoding(codec: str, **settings: Any) -> Recipe:
-    """Return a recipe for images of which some have 16 bits; those become what Pillow shows."""
+    """Return a recipe for images some of which have 16 bits; these are clipped, as Pillow does."""
     return Recipe(codec=codec, to_8_bit=None if codec == "keep" else "clip", **settings)
 
 
@@ -93,7 +93,7 @@ def as_array(image: Any) -> npt.NDArray[np.uint8]:
 
 
 def damage(pack: Path, index: int) -> None:
-    """Flip a bit amid the data of a sample; where they lie is told by their content."""
+    """Flip a bit in the middle of a sample's data; the content locates the data in the file."""
     with open_dataset(pack, output="bytes").reader as reader:
         data = bytes(reader.read(index))
     files = sorted(pack.iterdir()) if pack.is_dir() else [pack]
@@ -110,7 +110,7 @@ def copied(pack: Path, directory: Path) -> Path:
 
 
 def loaded(dataset: Dataset[Any], **options: Any) -> list[tuple[npt.NDArray[np.uint8], int]]:
-    """Return everything that a DataLoader gives."""
+    """Return all images and labels of a DataLoader."""
     loader = DataLoader(dataset, batch_size=4, collate_fn=list, **options)
     return [(as_array(image), label) for batch in loader for image, label in batch]
 
@@ -130,9 +130,9 @@ def test_open_dataset_shows_the_parameters_of_the_datasets() -> None:
     shown = dict(inspect.signature(open_dataset).parameters)
     expected = dict(inspect.signature(LMDBImageDataset).parameters)
     assert shown.pop("classes").default == "same"
-    assert shown.pop("index").default is None  # of what is no pack
+    assert shown.pop("index").default is None  # only for a root that is not a pack
     assert shown.pop("progress").default is None
-    assert shown.pop("keys").default == ()  # of a container
+    assert shown.pop("keys").default == ()  # only for a container
     assert shown.pop("unlabeled").default is False
     assert "Sequence" in shown.pop("root").annotation  # or several packs
     assert expected.pop("root")
@@ -364,7 +364,7 @@ def test_exif_applied(output: str, codec: str, name: str, packs: Packs, odd_tree
     [(name, method) for method in START_METHODS for name in DATASETS if name == "lmdb" or method != "spawn"],
 )
 def test_data_loader_with_workers(name: str, method: str, packs: Packs, photo_tree: Path) -> None:
-    """The pack is open and was read in the parent, twice, before the workers start; they live on for two epochs."""
+    """Two datasets of the parent have read the pack before the workers start; the workers live for two epochs."""
     path = packs(photo_tree, name)
     dataset, other = DATASETS[name](path), open_dataset(path, output="numpy")
     assert np.array_equal(as_array(dataset[3][0]), other[3][0])
@@ -399,7 +399,7 @@ def test_workers_of_two_datasets_that_do_not_persist(name: str, packs: Packs, ph
 
 
 def _first_pixels(batch: list[tuple[torch.Tensor, int]]) -> list[tuple[int, int, int]]:
-    """Collate to what tells images apart and needs no shared memory: sum, last pixel, label."""
+    """Collate images to sum, last pixel and label: these distinguish images and need no shared memory."""
     return [(int(image.sum()), int(image[2, -1, -1]), label) for image, label in batch]
 
 
@@ -624,7 +624,7 @@ def test_damage_in_a_worker_keeps_its_type(
 def test_images_that_were_damaged_before_they_were_packed(
     output: str, decoder: str, name: str, photo_tree: Path, tmp_path: Path
 ) -> None:
-    """The checksum fits, the structure is whole, and the body is not: every decoder refuses, with index and name."""
+    """The checksum is right, but the JPEG's scan is damaged: every decoder raises an error with index and name."""
     tree = Path(shutil.copytree(photo_tree, tmp_path / "tree"))
     victim = tree / "class_02" / "0001.jpg"
     data = victim.read_bytes()
@@ -740,7 +740,7 @@ def test_400_photos(output: str, name: str, packs: Packs, photo_digests: list[An
         pixels = as_array(image)
         return (hash(pixels.tobytes()), pixels.shape, label) == (digest, shape, expected)
 
-    some = range([*DATASETS].index(name), 400, 3)  # each of the formats another third
+    some = range([*DATASETS].index(name), 400, 3)  # each format reads another third
     with ThreadPoolExecutor(2) as pool:
         assert all(pool.map(check, some))
 
@@ -767,7 +767,7 @@ def test_a_dataset_keeps_its_threads_until_it_ends(packs: Packs, photo_tree: Pat
 @pytest.mark.usefixtures("quick_spawn")
 @pytest.mark.parametrize("method", QUICK_METHODS)
 def test_threads_in_workers(method: str, packs: Packs, photo_tree: Path) -> None:
-    """After the dataset has threads in this process, which no worker has."""
+    """The dataset has started threads in this process, which workers do not inherit."""
     dataset = open_dataset(packs(photo_tree, "lmdb"), crop=Resize((16, 16)), threads=2)
     expected = [image for image, _ in dataset.__getitems__(list(range(15)))]
     loader = DataLoader(dataset, 5, num_workers=WORKERS[method], multiprocessing_context=method)
@@ -777,7 +777,7 @@ def test_threads_in_workers(method: str, packs: Packs, photo_tree: Path) -> None
 
 @pytest.mark.timeout(60)
 def test_a_transform_may_read_batches_of_its_dataset(packs: Packs, photo_tree: Path) -> None:
-    """All threads do so at once, and none of them is left to do it."""
+    """All threads wait for a batch at once, so no thread is free to decode it: this must not deadlock."""
     dataset = open_dataset(packs(photo_tree, "lmdb"), crop=Resize((16, 16)), threads=2, output="tensor")
     dataset.transform = lambda image: (image, readable(dataset).items(np.arange(3), 0, 0, torch.clone))
     for (_, others), _ in dataset.__getitems__(list(range(15))):

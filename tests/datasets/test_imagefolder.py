@@ -1,4 +1,4 @@
-"""A pack in the place of torchvision's ImageFolder: its arguments, its attributes, and torchvision's own tests of it.
+"""A pack in place of torchvision's ImageFolder: its arguments, its attributes, and torchvision's own tests of it.
 
 torchvision's tests (test/test_datasets.py, test/datasets_utils.py) that are repeated here, on a pack of the same tree:
 `test_smoke`, `test_num_examples`, `test_feature_types`, `test_transforms`, `test_str_smoke` of every dataset, and
@@ -149,7 +149,7 @@ def test_a_name_is_found_without_a_copy_of_all_names() -> None:
     across = [int(np.searchsorted(names.ends, end)) for end in range(1 << 20, len(names.blob), 1 << 20)]
     assert [row_of(names, names[row]) for row in across] == across, "names that lie in two parts"
     with pytest.raises(FileNotFoundError, match=r"no sample has the name 0\.png"):
-        row_of(names, "0.png")  # the end of many
+        row_of(names, "0.png")  # the end of many names
 
 
 def test_allow_empty(pack: Path, tree: Path) -> None:
@@ -229,7 +229,7 @@ LIST: dict[str, Callable[[Any, Any], Any]] = {
     "deepcopy": lambda a, b: list(copy.deepcopy(a)),
     "copy": lambda a, b: list(a.copy()),
 }
-"""What scripts do with the lists that ImageFolder has; nothing that changes a list."""
+"""Operations that scripts apply to ImageFolder's lists; none changes a list."""
 
 
 @pairwise(
@@ -257,7 +257,7 @@ def test_attributes_do_what_imagefolders_lists_do(kind: str, attribute: str, how
 
 
 def whole_of_rest(folder: Any, tree: Path, attribute: str) -> Any:
-    """Return an attribute of ImageFolder, of all but the first sample."""
+    """Return an attribute of ImageFolder without the first sample."""
     rest: Any = relative(folder.samples, tree)[1:]
     return {"targets": [label for _, label in rest], "classes": folder.classes}.get(attribute, rest)
 
@@ -377,7 +377,7 @@ def test_the_form_of_images_follows_from_the_transform(transform: Any, output: s
 @pytest.mark.parametrize("fuse", [False, True])
 @pytest.mark.parametrize("transform", [V1, V2], ids=["v1", "v2"])
 def test_one_line_changes(transform: Any, fuse: bool, pack: Path, tree: Path) -> None:
-    """After the same seed the same images, one level apart at most; so training goes on as it was."""
+    """After the same seed the images are equal, with fuse=True at most one level apart; so training does not change."""
     reference = datasets.ImageFolder(str(tree), transform=transform)
     dataset = LMDBImageDataset(str(pack), transform=transform, fuse=fuse)
     level = 1 / 255 / 0.2 + 1e-5
@@ -405,7 +405,7 @@ def test_a_dataset_shows_what_runs_where(pack: Path) -> None:
 
 
 class Recorded(LMDBImageDataset):
-    """A dataset of somebody's own, whose warnings still point at a line of theirs."""
+    """A user's subclass: a warning must name the user's file, not packer's."""
 
     def __init__(self, root: Path, transform: Any, *, fuse: bool) -> None:
         super().__init__(root, transform, fuse=fuse)
@@ -433,13 +433,13 @@ def test_a_random_transform_draws_after_its_images_crop(pack: Path, tree: Path) 
 
 @pytest.mark.skipif(sys.flags.optimize > 1, reason="has no docstrings")
 def test_the_one_difference_of_an_item_stands_where_a_person_looks_first() -> None:
-    """Without a transform an image is a tensor, where ImageFolder's is a PIL image."""
+    """Without a transform an image is a tensor; ImageFolder returns a PIL image."""
     for named in (packer.LMDBImageDataset, packer.HDF5ImageDataset, packer.PthImageDataset, packer.open_dataset):
         first = (named.__doc__ or "").splitlines()[0]
         assert "without a transform" in first
         assert "tensor" in first
         assert "PIL" in first
     readme = Path(packer.__file__).parents[1] / "README.md"
-    if readme.exists():  # not beside what is installed
+    if readme.exists():  # an installed package has none
         (line,) = re.findall(r"^dataset = LMDBImageDataset\(.*$", readme.read_text("utf-8"), re.MULTILINE)[:1]
         assert "without transform=, images are tensors" in line

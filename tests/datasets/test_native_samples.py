@@ -1,4 +1,4 @@
-"""Samples that are read, checked and drawn in C: the same as without it, and no other errors."""
+"""Samples that C reads, checks and decodes have the same pixels and errors as without C."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ RECIPES = {
     "exif applied": Recipe(exif="apply"),
 }
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*16 bits or floats per pixel:UserWarning")  # some odd images are such
+pytestmark = pytest.mark.filterwarnings("ignore:.*16 bits or floats per pixel:UserWarning")  # odd_tree has some
 
 needs_c = pytest.mark.skipif(not native.PREFERRED, reason="needs a C compiler at the installation")
 
@@ -62,7 +62,7 @@ def packs(odd_tree: Path, photo_tree: Path, tmp_path_factory: pytest.TempPathFac
 
 
 def drawn(dataset: ImageDataset, seed: int = 0) -> list[np.ndarray[Any, Any]]:
-    """Return all images, drawn in any order in batches of several sizes."""
+    """Return all images, read in a random order, in batches of several sizes."""
     dataset.set_epoch(0)
     found: dict[int, Any] = {}
     order = np.random.default_rng(seed).permutation(len(dataset))
@@ -73,7 +73,7 @@ def drawn(dataset: ImageDataset, seed: int = 0) -> list[np.ndarray[Any, Any]]:
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Let C's `decode_into` note how many of its jobs it did."""
+    """Record how many of its jobs each call of C's `decode_into` has decoded."""
     done: list[int] = []
     if not native.PREFERRED:
         return done
@@ -91,7 +91,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @needs_c
 @pytest.mark.parametrize(
     ("format", "recipe", "crop", "check"),
-    [  # every recipe with every crop and check, and each of them with every format
+    [  # every recipe with every crop and check; each recipe, crop and check with every format
         pytest.param([*SUFFIXES][(a + b + c) % 3], recipe, crop, check, id=f"{recipe}-{type(crop).__name__}-{check}")
         for a, recipe in enumerate(RECIPES)
         for b, crop in enumerate(CROPS)
@@ -208,7 +208,7 @@ def test_checksums_are_those_of_a_library(size: int, data: st.DataObject) -> Non
 
 
 def outcomes(path: Path, check: str) -> list[str]:
-    """Return what comes of drawing each sample of a pack: its pixels' digest, or the error."""
+    """Return for each sample of a pack the digest of its pixels, or the error."""
     dataset = open_dataset(path, crop=CROPS[1], seed=0, output="numpy", check=check)
     found = []
     for index in range(len(dataset)):
@@ -264,7 +264,7 @@ except CorruptPackError as error:
 
 @pytest.mark.skipif(os.name != "posix", reason="needs files that can be cut short while they are open")
 def test_a_table_that_is_cut_off_while_samples_are_drawn(photo_tree: Path, tmp_path: Path) -> None:
-    """Its names are mapped, and nobody touches them for longer than it takes to copy them."""
+    """The table's names are memory-mapped: reading them after the file was cut would kill the process."""
     photo = next(photo_tree.rglob("*.jpg")).read_bytes()
     samples = (Sample(f"{number}{'x' * 200}", 0, photo, 64, 48) for number in range(1000))
     path = write_pack(tmp_path / "pack.lmdb", "lmdb", samples)
@@ -290,7 +290,7 @@ except CorruptPackError as error:
 
 @pytest.mark.skipif(os.name != "posix", reason="needs files that can be cut short while they are open")
 def test_the_error_of_a_file_that_is_cut_off_touches_nothing_that_is_gone(tmp_path: Path) -> None:
-    """It would have a name that lies in what is mapped."""
+    """An error usually names the sample, but this name was in the mapped memory that is gone."""
     samples = (Sample(f"{number}{'x' * 200}", 0, bytes(3000), 64, 48) for number in range(1000))
     result = python(CUT_OFF, write_pack(tmp_path / "pack.lmdb", "lmdb", samples), check=False)
     assert (result.returncode, result.stdout) == (0, "True\n"), result.stderr
@@ -323,9 +323,9 @@ def test_closing_while_samples_are_drawn_gives_no_other_files_pixels(tmp_path: P
             drawing_on = pool.submit(dataset.__getitems__, range(32))
             time.sleep(turn * 1e-4)
             dataset.reader.close()
-            free = not is_open(number)  # else nobody gets its number while the samples are read
+            free = not is_open(number)  # otherwise no other file can get this number during the read
             if free:
-                os.dup2(taker, number)  # as the next file that is opened
+                os.dup2(taker, number)  # as the next open() would
             try:
                 items = drawing_on.result()
             except ValueError:  # it is closed
@@ -348,7 +348,7 @@ def test_drawing_leaves_no_file_open(packs: Any) -> None:
 
 
 def test_oriented_images_are_drawn_as_upright_ones(packs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the orientation is applied, packer's own decoder draws those images that have none."""
+    """With exif="apply", packer's own decoder decodes only the images without an orientation."""
     dataset = open_dataset(packs("lmdb", "exif applied"), crop=CROPS[0], seed=0, output="numpy")
     done = counted(monkeypatch)
     found = drawn(dataset)
@@ -361,7 +361,7 @@ def test_oriented_images_are_drawn_as_upright_ones(packs: Any, monkeypatch: pyte
 @needs_c
 def test_what_c_leaves_to_others_is_not_offered_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = [jpeg(variant=variant) for variant in ("baseline", "progressive")]
-    cut = whole[0][: len(whole[0]) // 2] + b"\xff\xd9"  # Pillow reads that, with grey below
+    cut = whole[0][: len(whole[0]) // 2] + b"\xff\xd9"  # Pillow decodes it and fills the rest with grey
     samples = [Sample(f"a/{number}", 0, data, 48, 64) for number, data in enumerate([*whole, cut])]
     dataset = open_dataset(write_pack(tmp_path / "x.lmdb", "lmdb", samples), crop=Resize((16, 16)), output="numpy")
     offered = []

@@ -1,4 +1,4 @@
-"""Images that nobody converted, opened as a dataset."""
+"""Directories and containers, opened as a dataset without a conversion."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_directory_gives_what_imagefolder_gives(tree: Path) -> None:
 
 @pytest.mark.parametrize("form", ["tree", "shards"])
 def test_batches_are_those_of_a_pack(form: str, tree: Path, tmp_path: Path) -> None:
-    """Crops, orders and pixels; C opens the files of a tree, and reads ranges of shards."""
+    """Crops, order and pixels are equal; C opens the files of a tree, and reads ranges of shards."""
     pack = packer.convert(tree, tmp_path / "x.lmdb").destination
     root = tree if form == "tree" else bag(tmp_path / "x.bag", [f.read_bytes() for f in sorted(tree.rglob("*.jpg"))])
     settings = {"crop": packer.RandomResizedCrop(32)}
@@ -89,7 +89,7 @@ for kept in (place, None):
 
 
 def test_ranks_that_open_a_directory_share_its_images(tree: Path, tmp_path: Path) -> None:
-    """Both make the same index at once, and then each makes one of its own."""
+    """Both ranks make the same index file at once; then each makes an index in memory."""
     ranks = [started(RANK, rank, tree, tmp_path / "kept.index") for rank in range(2)]
     names = [[line.split() for line in rank.communicate()[0].splitlines()] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0]
@@ -124,7 +124,7 @@ def test_a_kept_index_is_used_until_the_images_change(form: str, tree: Path, tmp
     assert opened()[0] == 13
     if form == "tree":
         (root / "class_00" / "zz.jpg").write_bytes(images[1].read_bytes() + b"more")
-        with open_dataset(root, index=kept, output="bytes") as dataset:  # of the same name, and other content
+        with open_dataset(root, index=kept, output="bytes") as dataset:  # the same name, other content
             place = [name for name, _ in dataset.samples].index("class_00/zz.jpg")
             assert dataset[place][0] == images[1].read_bytes() + b"more"
 
@@ -148,7 +148,7 @@ def test_an_index_of_other_files_is_neither_used_nor_removed(tree: Path, tmp_pat
     moved = tmp_path / "moved"
     open_dataset(other, index=tmp_path / "other.index").close()
     other.rename(moved)
-    with open_dataset(moved, index=tmp_path / "other.index") as dataset:  # whose files are gone: it is made anew
+    with open_dataset(moved, index=tmp_path / "other.index") as dataset:  # its files are gone: it is made anew
         assert pixels(dataset) == pixels(reference(tree))
 
 
@@ -162,7 +162,7 @@ sys.stdin.read()
 
 @pytest.mark.skipif(os.name == "nt", reason="what is open there cannot be removed")
 def test_what_a_killed_process_left_in_memory_is_removed(tree: Path) -> None:
-    """And what a living one has there stays."""
+    """The directory of a living process stays."""
     processes = [started(OPEN, tree) for _ in range(2)]
     killed, living = (Path(process.stdout.readline().strip()).parent for process in processes)
     processes[0].kill()
@@ -193,7 +193,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("start", multiprocessing.get_all_start_methods())
 def test_a_process_has_one_directory_in_memory_and_removes_it(tree: Path, tmp_path: Path, start: str) -> None:
-    """A process of multiprocessing does too, which ends without atexit."""
+    """A process of multiprocessing does too, although it ends without atexit."""
     script = tmp_path / "opens.py"
     script.write_text(CHILD)
     lines = python(script, tree, start).stdout.splitlines()

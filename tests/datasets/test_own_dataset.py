@@ -1,4 +1,4 @@
-"""Datasets that people write for a Loader: those of the documentation's page, and what the contract promises."""
+"""Datasets that users write for a Loader: the examples of docs/owndataset.md, and the contract of LoaderDataset."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def mirrored(index: int, epoch: int, seed: int) -> npt.NDArray[np.uint8]:
 
 
 class Plain(packer.LoaderDataset):
-    """The same images as items, without chance; one sample cannot be read."""
+    """The same images as items, not mirrored; one sample cannot be read."""
 
     bad = 11
 
@@ -141,7 +141,7 @@ def test_a_state_of_other_samples_is_refused(arrays: Any) -> None:
 def test_a_sample_that_comes_again_has_other_choices(arrays: Any) -> None:
     ((images, _),) = packer.Loader(arrays, 12, sampler=[4] * 12)
     made = {image.numpy().tobytes() for image in images}
-    assert len(made) == 2  # as it lies, and mirrored
+    assert len(made) == 2  # as stored, and mirrored
 
 
 def test_a_sample_that_cannot_be_read_is_an_error() -> None:
@@ -163,7 +163,7 @@ def test_processes_fill_batches_too() -> None:
 
 
 class Gradient(packer.LoaderDataset):
-    """Images of one level each, which chance changes; it can be pickled."""
+    """Each image has one grey level, partly random; the dataset can be pickled."""
 
     def __len__(self) -> int:
         return 10

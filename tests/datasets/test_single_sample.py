@@ -1,4 +1,4 @@
-"""A single sample has a way of its own: its items are those of a batch of one, and of the same draws."""
+"""A single sample is read by separate code: its item must equal that of a batch of one, after the same random draws."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def packs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def drawn(make: Any, index: Any) -> tuple[Any, bytes]:
-    """Return an item that is made after a certain seed, and the state of torch's generator then."""
+    """Make an item after a fixed seed; return it, and the state of torch's generator afterwards."""
     torch.manual_seed(3)
     return make(index), bytes(torch.get_rng_state().numpy())
 

@@ -1,4 +1,4 @@
-"""Staging, warming and keeping: the same pack, once a node, however many ask."""
+"""Staging, warming and locking in memory: one exact copy of a pack on each node, for any number of processes."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_what_a_killed_process_left_of_another_pack_is_removed_unless_it_is_bein
 
 
 def test_a_running_conversion_of_a_name_with_a_date_keeps_its_work(tree: Path, tmp_path: Path) -> None:
-    """Twelve digits are a date and a time as well, and two of them a span."""
+    """Twelve digits in a name may be a date with a time, and twice twelve a period; they need not be a copy's."""
     convert(imagefolder_source(tree), tmp_path / "train.lmdb")
     disk = tmp_path / "disk"
     disk.mkdir(mode=0o700)
@@ -220,7 +220,7 @@ def write_parts(path: Path, parts: Sequence[Sequence[Sample]], format: str = "pt
 
 @pytest.fixture
 def small_files() -> Iterator[None]:
-    """No file becomes larger than 10 MB, lest a test that fails fills the disk."""
+    """Limit files to 10 MB, so that a failing test does not fill the disk."""
     resource = pytest.importorskip("resource", reason="needs limits on the size of files")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10 << 20, before[1]))
@@ -230,7 +230,7 @@ def small_files() -> Iterator[None]:
 
 @pytest.mark.usefixtures("small_files")
 def test_only_what_belongs_to_a_pack_is_read(tree: Path, tmp_path: Path) -> None:
-    """A tar brings links along, and whatever else somebody put into it."""
+    """A pack that was unpacked from a tar may contain links and foreign files."""
     pack, secret = tmp_path / "pack.pth", tmp_path / "secret"
     convert(imagefolder_source(tree), pack)
     parts = write_parts(tmp_path / "parts.pth", [[Sample("a/b", 0, b"data", 1, 1)]])
@@ -262,7 +262,7 @@ def test_a_copy_is_no_more_readable_than_the_pack(pack: Path, tmp_path: Path) ->
 
 @pytest.mark.skipif(os.name == "nt", reason="needs permissions")
 def test_in_a_shared_directory_nothing_is_believed(pack: Path, tmp_path: Path) -> None:
-    """The names of copies can be foreseen: files and links that others put there are neither read nor written to."""
+    """The names of copies are predictable: files and links that other users made are neither read nor written."""
     own, shared, victim = tmp_path / "own", tmp_path / "shared", tmp_path / "victim"
     victim.write_bytes(b"whole")
     own.mkdir(mode=0o755)
@@ -366,7 +366,7 @@ def test_a_directory_where_others_could_exchange_the_copy_is_refused(
 
 
 def test_a_copy_that_is_not_whole_is_made_again(pack: Path, tmp_path: Path) -> None:
-    """Programs that clean up scratch disks delete what was not read for long."""
+    """Programs that clean up scratch disks delete files that were not read for a long time."""
     staged = stage(pack, tmp_path / "disk")
     for file in files(staged):
         os.truncate(file, file.stat().st_size - 1)
@@ -396,7 +396,7 @@ def test_a_pack_that_was_repaired_is_copied_anew(tree: Path, tmp_path: Path) -> 
 
 
 def test_of_two_packs_with_the_same_manifest_each_has_its_copy(tree: Path, tmp_path: Path) -> None:
-    """Who knows a manifest can make another pack of that manifest, name, size and time."""
+    """Anyone who knows a manifest can make another pack with the same manifest, name, size and time."""
     good, evil = tmp_path / "good" / "pack.lmdb", tmp_path / "evil" / "pack.lmdb"
     good.parent.mkdir()
     evil.parent.mkdir()
@@ -412,7 +412,7 @@ def test_of_two_packs_with_the_same_manifest_each_has_its_copy(tree: Path, tmp_p
 
 
 def test_a_pack_that_grows_while_it_is_copied(pack: Path, tmp_path: Path) -> None:
-    """No more is written than was asked room for."""
+    """The copy never exceeds the size that was compared with the free space."""
     last = files(pack)[-1]
     grown: list[int] = []
 
@@ -454,7 +454,7 @@ def test_who_is_killed_leaves_nothing_that_the_next_one_does_not_take_away(pack:
 def test_the_room_of_an_unfinished_copy_is_used_again(
     pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk of one and a half times the pack has room for it, also where a killed process left most of a copy."""
+    """A disk for one and a half packs has room for the copy, even if a killed process left an unfinished one."""
     staged = stage(pack, tmp_path / "disk")
     staged.rename(staged.with_name(staged.name + ".staging"))
 
@@ -490,7 +490,7 @@ def locked(process: int | None = None) -> int:
 
 
 def resident(path: Path) -> bool:
-    """Whether the page cache has all of a pack; asking does not change it."""
+    """Whether the page cache contains the whole pack; the check does not change the cache."""
     library = ctypes.CDLL(None)
     for file in files(path):
         with open(file, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as mapping:
@@ -555,7 +555,7 @@ def test_a_dataset_keeps_its_pack_and_leaks_nothing(pack: Path) -> None:
 
 @contextmanager
 def keeper(pack: Path) -> Iterator[Program]:
-    """Give a process that keeps a pack until it is killed."""
+    """Start a process that keeps a pack locked in memory until it ends."""
     code = (
         "import sys; from packer._datasets.staging import lock_in_memory\n"
         "kept = lock_in_memory(sys.argv[1]); print(kept.size, flush=True); input()"

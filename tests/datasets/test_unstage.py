@@ -1,4 +1,4 @@
-"""Staged copies give their space back: those of this pack and this user, and none that somebody is making."""
+"""Removing staged copies: only those of this pack and this user, and none that another process is making."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_copy_of_this_very_pack_is_removed(pack: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("all_versions", [False, True])
 def test_a_directory_that_does_not_exist_is_an_error(tmp_path: Path, all_versions: bool) -> None:
-    """It is a misspelt name more often than a directory without a copy."""
+    """The cause is more often a misspelt name than a directory without copies."""
     pack = write_pack(tmp_path / "pack.lmdb", "lmdb", SAMPLES)
     (tmp_path / "file").touch()
     for missing in (tmp_path / "missing", tmp_path / "file", tmp_path / "file" / "missing"):

@@ -1,4 +1,4 @@
-"""Several views of each image: the pixels that each has alone, whoever reads them, and in whichever order."""
+"""Several views of each image: each has the pixels that it has alone, in any order and with any reader."""
 
 from __future__ import annotations
 

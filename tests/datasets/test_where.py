@@ -1,4 +1,4 @@
-"""Columns and conditions of a dataset: what is chosen, and that what is not there never looks like a number."""
+"""Columns of a dataset, and conditions on them; a missing value never looks like a number."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_columns_of_several_packs_are_one_after_the_other(path: Path, tmp_path: 
     for place, name in enumerate(("age", "score", "ok", "full")):
         assert values(both.columns[name]) == [row[place] for row in (*ROWS, *rows)], name
     assert both.columns["age"].dtype == np.int16
-    assert values(both.columns["kind"])[12:] == [7, 4, 8, None]  # red stays 3 and green 7, so grey is another
+    assert values(both.columns["kind"])[12:] == [7, 4, 8, None]  # red stays 3 and green 7, so grey gets a new id
     assert both.columns["label"].tolist() == both.targets.tolist()
     assert both.columns["name"].tolist() == [name for name, _ in both.samples]
     assert both.datasets[1].columns["label"].tolist() == both.datasets[1].targets.tolist() == [1, 1, 2, 2]
