@@ -1,4 +1,4 @@
-"""The example of DALI: fed with packer's bytes on the CPU, it decodes every image once an epoch, in another order."""
+"""examples/dali.py: DALI decodes a pack's images on the CPU; each epoch has its own order and repeats no image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples of docs/frameworks.md: they run, no crop comes twice, and `torch.manual_seed` repeats them."""
+"""The examples of docs/frameworks.md run, draw no crop twice, and are reproducible with `torch.manual_seed`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FRAMEWORKS = {
     "transformers": "transformers accelerate",
     "accelerate": "accelerate",
 }
-"""Modules, and what pip installs them by."""
+"""Modules, and the names of their packages for pip."""
 
 SMALLER = {
     r"batch_size=\d+": "batch_size=4",
@@ -36,7 +36,7 @@ SMALLER = {
     r'"depths": .*}': '"depths": [1, 1], "hidden_sizes": [8, 16], "embedding_size": 8}',
     r"(config = timm.*)": r'\1 | {"input_size": (3, 32, 32)}',
 }
-"""What makes the examples short: patterns, and what takes their place."""
+"""Replacements that shorten the examples: patterns and their new text."""
 
 COUNT = 12
 EPOCHS = 3
@@ -79,7 +79,7 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Batches:
-    """Return the labels and the digests of the images of all batches that are made from now on."""
+    """Record the labels and the digests of the images of all batches from now on."""
     batches: Batches = []
 
     def note(batch: Any) -> None:
@@ -95,7 +95,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Batches:
         return batch
 
     def loaded(loader: Any) -> Iterator[Any]:
-        return map(noted, load(loader))  # which begins as the Loader's own iterator does
+        return map(noted, load(loader))  # begins the pass at once, like the Loader's own method
 
     def noted(batch: Any) -> Any:
         note(batch)
@@ -129,7 +129,7 @@ def own(warning: warnings.WarningMessage) -> bool:
 
 @pytest.fixture
 def workplace(pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the examples find the pack that they name, and leave their files in a directory of the test's."""
+    """Run an example in a temporary directory that contains the pack it names."""
     (tmp_path / "train.lmdb").symlink_to(pack)
     monkeypatch.chdir(tmp_path)
 
@@ -148,7 +148,7 @@ def test_an_example_sees_every_image_once_an_epoch_and_no_crop_twice(
         batches = run(block, seen, seed=7)
         again = run(block, seen, seed=7)
     assert [str(warning.message) for warning in said if own(warning)] == []
-    assert not re.search(r"packer[/\\]_\w+", capfd.readouterr().err)  # of workers
+    assert not re.search(r"packer[/\\]_\w+", capfd.readouterr().err)  # warnings of workers
     assert again == batches
     crops = crops_of(batches)
     assert sorted(crops) == list(range(COUNT))

@@ -1,4 +1,4 @@
-"""packer's DataLoader, and its Loader, in training frameworks: every sample comes once, whatever the loop is called."""
+"""packer's DataLoader and Loader in training frameworks: every kind of pass sees every sample once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pack(trees: Trees, packs: Packs) -> Path:
 
 @pytest.fixture(params=["DataLoader", "Loader"])
 def make(request: pytest.FixtureRequest, pack: Path) -> Callable[..., Any]:
-    """Return what makes loaders of one kind; the batches of both are normalised and of 4 images."""
+    """Return a function that makes loaders of one class; both classes yield normalised batches of 4 images."""
     if request.param == "Loader":
         dataset = packer.open_dataset(pack, crop=packer.RandomResizedCrop(16))
         return partial(packer.Loader, dataset, 4, threads=1, normalize=(MEAN, STD), channels_last=False)
@@ -224,7 +224,7 @@ def test_two_ranks_see_every_sample_once(pack: Path, workers: int) -> None:
 
 
 def test_accelerate(make: Callable[..., Any]) -> None:
-    """It builds torch's DataLoader over the dataset of packer's, and leaves a Loader as it is."""
+    """accelerate replaces packer's DataLoader by torch's over the same dataset, and leaves a Loader as it is."""
     accelerate = of("accelerate")
     accelerator = accelerate.Accelerator(cpu=True)
     model = network()
@@ -242,7 +242,7 @@ def test_accelerate(make: Callable[..., Any]) -> None:
 
 
 class Named:
-    """A loader whose batches are dicts, as the Trainer of transformers wants them."""
+    """A loader whose batches are dicts, as the Trainer of transformers requires."""
 
     def __init__(self, loader: Any) -> None:
         self.loader = loader
@@ -255,7 +255,7 @@ class Named:
 
 
 class Classifier(torch.nn.Module):
-    """Notes the labels that it sees."""
+    """Records the labels that it sees."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -307,7 +307,7 @@ def test_ignite(make: Callable[..., Any]) -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("fastai") is None, reason="needs fastai")
 def test_fastai(make: Callable[..., Any]) -> None:
-    from fastai.callback.progress import ProgressCallback  # noqa: F401  # which gives learners `no_bar`
+    from fastai.callback.progress import ProgressCallback  # noqa: F401  # adds `no_bar` to learners
     from fastai.data.core import DataLoaders
     from fastai.learner import Learner
     from fastai.optimizer import OptimWrapper

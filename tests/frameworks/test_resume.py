@@ -18,12 +18,12 @@ pytestmark = pytest.mark.filterwarnings("default")  # of frameworks, which warn 
 
 @pytest.fixture(scope="module")
 def lightning() -> ModuleType:
-    """Return PyTorch Lightning: here, as it takes seconds to import, which every worker of the tests would spend."""
+    """Import PyTorch Lightning here and not in the module: every worker of pytest would spend seconds on it."""
     return pytest.importorskip("pytorch_lightning", reason="needs pytorch-lightning")
 
 
 def watching(lightning: ModuleType, seen: list[tuple[int, str]]) -> Any:
-    """Return a model that notes the epoch and a digest of the images of each batch."""
+    """Return a model that records the epoch and a digest of the images of each batch."""
 
     class Watching(lightning.LightningModule):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:

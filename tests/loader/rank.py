@@ -1,4 +1,4 @@
-"""What each rank of a test does; apart from the tests, whose imports would take a process longer than its work."""
+"""The work of each rank of a test; not in the test's module, whose imports would take longer than this work."""
 
 from __future__ import annotations
 

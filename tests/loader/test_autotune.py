@@ -1,4 +1,4 @@
-"""``threads="auto"``: a number of threads is found while batches are read, and no batch is another one for that."""
+"""``threads="auto"`` chooses the number of threads while batches are read, and changes no batch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIZE, BATCH, LENGTH = 40, 2, 603
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a measurement end after its batches, so that some hundred batches are enough for a choice."""
+    """Remove the least duration of a measurement, so that a few hundred batches are enough for a choice."""
     monkeypatch.setattr(autotune, "_SECONDS", 0.0)
 
 
@@ -53,7 +53,7 @@ def test_whole_epochs_are_those_of_one_thread(pack: Path, how: dict[str, Any]) -
         seen.add(tuned.threads)
         made.append((images.clone(), labels))
     assert same(made, batches(expected))
-    assert len(seen) >= 2  # the number was another one in between
+    assert len(seen) >= 2  # the number changed during the epoch
     assert tuned.threads in thread_counts(available_cpus())
     chosen = tuned.threads
     assert same(batches(tuned), batches(expected))

@@ -1,4 +1,4 @@
-"""Bad samples while a network is trained: an error, or others in their places, the same in every run."""
+"""Bad samples during training: an error, or replacement by other samples, the same ones in every run."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def in_their_places(pack: Path, loading: Any) -> None:
     assert torch.equal(images, again)
     if isinstance(loader, DataLoader):
         assert torch.equal(images, reference)
-    assert not torch.equal(images[3], images[5])  # the crop is another one than that of the sample itself
+    assert not torch.equal(images[3], images[5])  # the replacement has a crop of its own
 
 
 def test_they_are_named_once_and_counted(pack: Path) -> None:

@@ -1,4 +1,4 @@
-"""packer's DataLoader beside torch's: the same face, order, numbers drawn and batches, from threads."""
+"""packer's DataLoader has torch's signature, order, random numbers and batches; threads make the batches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COUNT = 23
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 Torch = torch.utils.data.DataLoader
 
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than processors
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than CPUs
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +40,13 @@ def pack(trees: Trees, packs: Packs) -> Path:
 
 @pytest.fixture(scope="module")
 def training(pack: Path) -> Any:
-    """Return a dataset of random crops, whose labels name its samples."""
+    """Return a dataset of random crops; the label of each sample is its index."""
     return opened(pack, training_transform())
 
 
 @pytest.fixture(scope="module")
 def evaluation(pack: Path) -> Any:
-    """Return a dataset of which nothing is random."""
+    """Return a dataset whose transform is not random."""
     transforms = pytest.importorskip("torchvision.transforms")
     steps = [transforms.Resize(24), transforms.CenterCrop(16), transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
     return opened(pack, transforms.Compose(steps))
@@ -78,7 +78,7 @@ def same(one: list[Any], other: list[Any]) -> bool:
     )
 
 
-# 1. What it is
+# 1. The class and its arguments
 
 
 def test_it_is_torchs_with_torchs_signature(training: Any) -> None:
@@ -171,7 +171,7 @@ def test_iterators_are_independent(training: Any, workers: int, persistent: bool
     assert nested == [whole] * len(whole)
 
 
-# 2. Where the engine runs
+# 2. Which batches packer's threads make
 
 
 def made_by_threads(loader: Any) -> bool:
@@ -202,7 +202,7 @@ class Own(packer.LMDBImageDataset):
 
 
 def unfit(pack: Path) -> dict[str, tuple[Callable[[], Any], str]]:
-    """Return loaders that torch serves, and what is said of each."""
+    """Return functions that make loaders whose batches torch must make, each with the reason in the warning."""
     transforms = pytest.importorskip("torchvision.transforms")
     fused = training_transform()
     jitter = transforms.Compose([transforms.RandomResizedCrop(16), transforms.GaussianBlur(3), transforms.ToTensor()])
@@ -238,7 +238,7 @@ def test_all_else_is_torchs_own_way_and_said_once(pack: Path, name: str) -> None
     assert len(warned) == 1
     assert said in str(warned[0].message)
     assert Path(warned[0].filename) == Path(__file__)
-    first = next(iter(loader))  # and no warning, which would be an error
+    first = next(iter(loader))  # a second warning would be an error
     torch.manual_seed(0)
     expected = next(iter(Torch(loader.dataset, loader.batch_size, collate_fn=loader.collate_fn)))
     assert str(type(first)) == str(type(expected))
@@ -334,7 +334,7 @@ def test_batches_that_are_held_stay_what_they_are(training: Any) -> None:
 
 
 class Asked(BatchSampler):
-    """Notes how many batches were asked for."""
+    """Counts the batches that were requested."""
 
     asked = 0
 
@@ -403,7 +403,7 @@ def test_settings_of_workers_change_nothing(training: Any) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # is multi-threaded, as is asked about here
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of forks with threads, which this test needs
 def test_a_fork_does_not_wait_for_threads_that_it_has_not(training: Any) -> None:
     passing = iter(DataLoader(training, 4, num_workers=1))
     next(passing)
@@ -458,11 +458,11 @@ def test_wrong_indices_are_an_error_when_their_batch_is_due(training: Any, worke
     assert said[0] == said[1]
 
 
-# 4. What is drawn
+# 4. Order and random numbers
 
 
 def order(kind: str, length: int) -> dict[str, Any]:
-    """Return arguments that say an order of so many samples."""
+    """Return a loader's arguments for a kind of order of `length` samples."""
     weights = [1.0 + number for number in range(length)]
     kinds: dict[str, dict[str, Any]] = {
         "in order": {},
@@ -482,7 +482,7 @@ KINDS = ["in order", "shuffled", "a list", "by weights", "one of packer's", "bat
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_lengths_labels_and_generators_are_torchs(pack: Path, data: st.DataObject) -> None:
-    """Whatever dataset, order and number of workers; the generators are looked at after each step."""
+    """For any dataset, order and number of workers; the generators' states are compared after each batch."""
     draw = data.draw
     one, other = (opened(pack, training_transform()) for _ in range(2))
     dataset = draw(st.sampled_from([one, Subset(one, [5, 4, 4, 9]), ConcatDataset([one, Subset(other, [3, 2])])]))
@@ -605,7 +605,7 @@ def test_a_pass_goes_on_at_the_very_next_sample(training: Any, name: str, done: 
         before = batches(_first(passing, 1))
         states.append(resumed.state_dict())
         assert same([*before, *batches(passing)], rest)
-    torch.manual_seed(3)  # a state of a pass that went on is one as well
+    torch.manual_seed(3)  # the state of a resumed pass can be resumed too
     again = loader(workers)
     again.load_state_dict(states[1])
     assert same(batches(again), rest[1:])

@@ -1,4 +1,4 @@
-"""Augmentations done by torch on the device of a Loader have the parameters of those that its threads do."""
+"""torch augments on the Loader's device with the same parameters as the Loader's threads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def batches(pack: Path, device: str, augment_on: str, views: bool = False, **opt
 
 
 def far(ours: list[Any], theirs: list[Any], step: float) -> float:
-    """Return the share of numbers that are more than a step apart, of batches with the same labels."""
+    """Return the share of values that differ by more than `step`, after a check that the labels are equal."""
     counted = 0.0
     for (images, labels), (others, other_labels) in zip(ours, theirs, strict=True):
         assert torch.equal(labels, other_labels)

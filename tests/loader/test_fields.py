@@ -1,4 +1,4 @@
-"""A Loader over items with fields: batches are dicts, whoever makes them, and go on at the sample."""
+"""A Loader over items with fields: threads and processes make the same dicts, and a pass resumes at its sample."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def pack(field_packs: FieldPacks) -> Path:
 
 
 def cloned(batch: dict[str, Any]) -> dict[str, Any]:
-    """Return a batch whose memory no other batch gets."""
+    """Return a copy of a batch, with tensors of its own."""
     return {key: value.clone() if isinstance(value, torch.Tensor) else value for key, value in batch.items()}
 
 
@@ -90,7 +90,7 @@ def test_a_batch_has_its_samples(settings: dict[str, Any], pack: Path) -> None:
 
 
 def test_batches_of_items_are_those_in_place(pack: Path) -> None:
-    """A transform that changes nothing: items are made and collated."""
+    """With a transform, even one that changes nothing, the Loader makes items and collates them."""
     in_place, made = (
         list(map(cloned, Loader(open_dataset(pack, **SETTINGS, transforms=transforms), 4)))
         for transforms in (None, dict)
@@ -265,7 +265,7 @@ def test_damage_is_named_by_field_and_sample_and_the_others_are_read(damaged: st
 
 
 def test_a_mask_of_another_size_is_refused(tmp_path: Path) -> None:
-    """A pack of another program: `packer.pack` refuses such a mask."""
+    """The pack is written without `packer.pack`, which refuses this mask."""
     files = [io.BytesIO(), io.BytesIO()]
     for file, size in zip(files, [(9, 9), (8, 9)], strict=True):
         Image.new("L", size).save(file, "PNG")

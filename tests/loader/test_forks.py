@@ -1,4 +1,4 @@
-"""Forks with a live iterator: they end, may begin anew, and leave the parent's batches and processes alone."""
+"""Forks with a live iterator end, or begin a pass of their own, without effect on the parent's batches and workers."""
 
 from __future__ import annotations
 

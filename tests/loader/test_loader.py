@@ -401,9 +401,9 @@ def test_bad_arguments(pack: Path) -> None:
 def _no_thread_is_left() -> Iterator[None]:
     before = set(threading.enumerate())
     yield
-    if set(threading.enumerate()) - before:  # held by what is garbage, or about to end
+    if set(threading.enumerate()) - before:  # garbage holds them, or they are about to end
         gc.collect()
     started = set(threading.enumerate()) - before
     for thread in started:
-        thread.join(10)  # DataLoader's own, which feed its workers' queues, end a moment after it
+        thread.join(10)  # threads of torch's DataLoader feed its workers' queues, and end a moment after it
     assert not any(thread.is_alive() for thread in started) or os.name == "nt"

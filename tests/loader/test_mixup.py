@@ -93,7 +93,7 @@ def test_a_resumed_pass_goes_on_with_the_same_mixtures(pack: Path) -> None:
 
 
 def test_items_of_a_transform_are_mixed_alike(pack: Path) -> None:
-    """Where images are collated, and where they become numbers elsewhere, the numbers are the same."""
+    """The numbers are the same if a transform normalises the images, or if the Loader collates items first."""
     expected = with_loader(pack, **NORMALISED, mix=MIX)
     assert same(batches(Loader(opened(pack, transform=USUAL), 8, shuffle=True, seed=2, mix=MIX)), expected)
     tensors = opened(pack, transform=v2.Identity(), output="tensor")
@@ -110,7 +110,7 @@ def test_a_dict_has_mixed_images_and_labels(pack: Path) -> None:
 
 
 class Pair(NamedTuple):
-    """A batch of a collate_fn of other people's."""
+    """The batch of a user's collate_fn."""
 
     images: torch.Tensor
     labels: torch.Tensor
@@ -123,7 +123,7 @@ def test_a_batch_of_another_kind_is_mixed_alike(pack: Path) -> None:
 
 
 def test_grey_images_are_mixed_as_their_labels_are(pack: Path) -> None:
-    """CutMix of one channel gives levels; MixUp, which gives fractions, has to be told how."""
+    """CutMix of one channel gives levels; MixUp gives fractions, and needs normalize= or dtype=."""
     cut, mixed = augment.CutMix(num_classes=COUNT), augment.MixUp(num_classes=COUNT)
     options: dict[str, Any] = {"shuffle": True, "seed": 2}
     plain = batches(Loader(opened(pack, mode="L"), 8, **options))

@@ -23,7 +23,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=[needs_cuda, pytest.mark.cuda])]
 
 
 class Source:
-    """Batches that know their epoch."""
+    """Batches that depend on the epoch."""
 
     def __init__(self, length: int = 5, fail_at: int | None = None) -> None:
         self.length = length
@@ -111,7 +111,7 @@ def test_cuda_prefetcher_passes_errors_on_and_can_be_left(device: str) -> None:
 
 
 class Spy(Normalizer):
-    """Notes the stream that it is called on, and delays it."""
+    """Records the stream that it is called on, and delays it."""
 
     def __init__(self, cycles: int = 0) -> None:
         super().__init__((MEAN, STD))
@@ -154,7 +154,7 @@ def test_a_batch_is_not_used_before_it_is_complete() -> None:
 @needs_cuda
 @pytest.mark.cuda
 def test_memory_of_a_batch_is_not_given_away_while_it_is_used() -> None:
-    """The loop forgets each batch at once, while its own work on it still waits for the GPU."""
+    """The loop drops each batch at once, while the GPU has not yet run the loop's kernels on it."""
     source = [torch.full((8, 3, 64, 64), number, dtype=torch.uint8).pin_memory() for number in range(20)]
     sums = []
     for batch in CUDAPrefetcher(source, "cuda"):

@@ -1,4 +1,4 @@
-"""Processes that make batches: the same as threads make, and nothing left of them however they end."""
+"""Processes make the same batches as threads, and leave nothing behind, however they end."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def same(made: list[tuple[Any, list[int]]], expected: list[tuple[Any, list[int]]
 
 
 def workers() -> list[psutil.Process]:
-    """Return the processes that make batches, of all loaders that are held."""
+    """Return the worker processes of all live loaders."""
     gc.collect()
     return [psutil.Process(child.pid) for child in multiprocessing.active_children() if child.name == "packer-worker"]
 
@@ -185,7 +185,7 @@ def test_items_that_are_made_and_collated(photo_packs: dict[str, Path], loader: 
 
 
 class OddError(Exception):
-    """Cannot be unpickled: its arguments are not those of its class."""
+    """Cannot be unpickled: `args` does not match `__init__`."""
 
     def __init__(self, one: int, two: int) -> None:
         super().__init__(f"{one} and {two}")
@@ -262,7 +262,7 @@ def test_a_process_that_is_killed_is_an_error_and_replaced(loader: Loader) -> No
     next(iterator)
     (victim, *others), before = workers(), readers()
     victim.send_signal(signal.SIGKILL)
-    until(lambda: readers() < before)  # or the other process may have made all that was left
+    until(lambda: readers() < before)  # otherwise the other process may have made the remaining batches
     with pytest.raises(WorkerError, match=rf"pid {victim.pid}\) was killed by signal 9 \(SIGKILL\)"):
         list(iterator)
     assert len(batches(loader)) == 8
@@ -272,7 +272,7 @@ def test_a_process_that_is_killed_is_an_error_and_replaced(loader: Loader) -> No
 def test_abandoned_epochs_leave_nothing_behind(loader: Loader) -> None:
     process = psutil.Process()
 
-    def shared() -> set[str]:  # of this process: what has a name there has its number in it
+    def shared() -> set[str]:  # of this process, whose pid is in the names
         names = os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else []
         return {name for name in names if str(process.pid) in name}
 
@@ -388,14 +388,14 @@ def test_processes_of_which_one_cannot_be_started_leave_none_behind() -> None:
 
     settings, owner = WorkerSettings(3, 3, False, 1, 1, False, False), threading.Event()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    Processes(owner, settings, 0).close()  # which imports all modules that are needed
+    Processes(owner, settings, 0).close()  # imports all modules that are needed
     before, refused = {child.pid for child in workers()}, 0
     for limit in range(8, 999):  # a process takes several files, so some limits let one or two processes start
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
         try:
             Processes(owner, settings, 0).close()
             break
-        except OSError as error:  # whose frames hold the processes that were started
+        except OSError as error:  # its frames hold the processes that were started
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
             if error.errno != errno.EMFILE:
                 raise
@@ -408,7 +408,7 @@ def test_processes_of_which_one_cannot_be_started_leave_none_behind() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc to see which signals a process blocks")
 def test_an_interrupt_while_a_process_is_started(tmp_path: Path) -> None:
-    """It waits until the process is complete, which does not get it, and then takes place; the next does at once."""
+    """An interrupt is held until the new process is complete, and does not reach it; the next takes effect at once."""
     script = tmp_path / "script.py"
     script.write_text(HELD)
     program = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)

@@ -1,4 +1,4 @@
-"""What the ranks of torch.distributed share: the samples, each to one of them, whoever made the order."""
+"""The ranks of torch.distributed divide the samples among themselves, whichever sampler made the order."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ dist.destroy_process_group()
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Return what each of two ranks says."""
+    """Return the output of each of two ranks."""
     root = tmp_path_factory.mktemp("ranks")
     draw_imagefolder(root / "tree", classes=4, per_class=10, size=(20, 30))
     convert(imagefolder_source(root / "tree"), root / "pack.lmdb")

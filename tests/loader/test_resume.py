@@ -1,4 +1,4 @@
-"""Resuming a Loader: the same order and the same crops, whoever chose their seeds."""
+"""A resumed Loader has the same order and the same crops, whichever seeds were set."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def saved(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def after(loader: Any, number: int) -> dict[str, Any]:
-    """Return the state after so many batches of a pass that is then left."""
+    """Return the state after `number` batches of a pass that then ends early."""
     iterator = iter(loader)
     for _ in range(number):
         next(iterator)
@@ -137,7 +137,7 @@ def test_the_state_after_an_epoch_is_the_beginning_of_the_next(pack: Path, wrapp
 @pytest.mark.parametrize("wrapper", [CUDAPrefetcher, BackgroundPrefetcher])
 def test_a_wrapped_pass_that_gave_nothing_yet_is_at_its_beginning(pack: Path, wrapper: Any) -> None:
     loader = wrapper(Loader(open_dataset(pack, crop=CROP, seed=0), 6, shuffle=True, seed=0))
-    next(iter(loader))  # an epoch that is left
+    next(iter(loader))  # an epoch that ends early
     iterator = iter(loader)
     state = loader.state_dict()
     assert (state["sampler"]["epoch"], state["sampler"]["start"]) == (1, 0)
@@ -209,7 +209,7 @@ def test_a_state_of_something_else_is_refused_and_changes_nothing(pack: Path, st
 
 
 def test_states_of_the_first_version(pack: Path) -> None:
-    """They are of one seed for order and crops, and were right where the sampler had the same seed."""
+    """They have one seed for order and crops, which is right only if the sampler has the same seed."""
     old = {"epoch": 1, "start": 12, "seed": 5}
     whole = Loader(open_dataset(pack, crop=CROP, seed=5), 6, shuffle=True, seed=5)
     whole.set_epoch(1)
@@ -238,7 +238,7 @@ def test_the_order_has_one_seed(pack: Path) -> None:
 
 
 class Endless:
-    """Indices that can be asked for again, and say no length."""
+    """Indices that can be iterated again, but have no length."""
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(13))
@@ -262,7 +262,7 @@ def test_what_is_no_state_is_refused(pack: Path) -> None:
 def test_what_cannot_be_resumed_says_so_when_the_state_is_asked_for(pack: Path, sampler: Any) -> None:
     loader = Loader(open_dataset(pack, crop=CROP, seed=0), 6, sampler=sampler)
     for each in (loader, CUDAPrefetcher(loader, "cpu"), BackgroundPrefetcher(loader)):
-        for _ in each:  # which nobody has to ask
+        for _ in each:  # iterating works
             with pytest.raises(TypeError, match=r"cannot be resumed.*BlockShuffleSampler"):
                 each.state_dict()
     with pytest.raises(TypeError, match="only packer's samplers"):
@@ -287,7 +287,7 @@ def test_samplers_that_are_iterated_once_or_not_at_all_are_refused(pack: Path) -
 @pytest.mark.parametrize("sampler", [None, [3, 1, 4]], ids=["packer's", "a list"])
 @pytest.mark.parametrize("epoch", ["a", 1.5, None])
 def test_an_epoch_is_an_integer(pack: Path, sampler: list[int] | None, epoch: Any) -> None:
-    """It is refused at once, and the epoch before it stays."""
+    """Another value is refused at once, and the previous epoch remains."""
     dataset = open_dataset(pack, crop=CROP, seed=0)
     loader, plain = (Loader(dataset, 6, sampler=sampler) for _ in range(2))
     for one in (loader, plain):

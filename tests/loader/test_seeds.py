@@ -1,4 +1,4 @@
-"""Random crops: others each time without a seed, a function of seed, epoch and sample with one; orders likewise."""
+"""Random crops and orders: new ones each time without a seed; with a seed, a function of seed, epoch and sample."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ WORKERS = [
 
 
 @pytest.mark.parametrize("workers", WORKERS, ids=str)
-@pytest.mark.usefixtures("quick_spawn")  # its server is that of forkserver
+@pytest.mark.usefixtures("quick_spawn")  # forkserver uses its server
 def test_without_a_seed_no_two_epochs_have_a_crop_in_common(workers: dict[str, Any], pack: Path) -> None:
     def run() -> list[torch.Tensor]:
         torch.manual_seed(3)

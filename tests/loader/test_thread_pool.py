@@ -24,7 +24,7 @@ def pool() -> Iterator[ThreadPool]:
 
 
 class Memory:
-    """Something that a job must let go of."""
+    """An object that a finished job must release."""
 
 
 def test_results_come_in_the_order_of_the_slices(pool: ThreadPool) -> None:
@@ -61,11 +61,11 @@ def test_threads_end_where_ctrl_c_came_while_one_of_them_began(monkeypatch: pyte
     assert SlicedFuture(pool.put, lambda some: [some.start], split(3, 1)).result() == [0, 1, 2]
     before = {*threading.enumerate()}
     pool.end()
-    joining = threading.Thread(target=pool.join, daemon=True)  # which would wait for ever
+    joining = threading.Thread(target=pool.join, daemon=True)  # without the correction, it waits for ever
     joining.start()
     joining.join(30)
     assert not joining.is_alive()
-    assert len(before - {*threading.enumerate()}) == 2  # also the one of which nobody had heard
+    assert len(before - {*threading.enumerate()}) == 2  # including the thread whose start was interrupted
 
 
 def test_the_first_slice_that_failed_is_told_when_all_have_ended(pool: ThreadPool) -> None:
@@ -96,7 +96,7 @@ def test_the_first_slice_that_failed_is_told_when_all_have_ended(pool: ThreadPoo
     gone = weakref.ref(held)
     del job, make, held
     deadline = time.monotonic() + 10
-    while gone() is not None and time.monotonic() < deadline:  # the threads leave their last lines
+    while gone() is not None and time.monotonic() < deadline:  # the threads may still return from `make`
         time.sleep(0.001)
     assert gone() is None
 

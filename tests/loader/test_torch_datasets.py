@@ -1,4 +1,4 @@
-"""A Loader over what torch makes of datasets: Subset, random_split, ConcatDataset, and slices."""
+"""A Loader over parts and joins of datasets: Subset, random_split, ConcatDataset, and slices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def two_packs(trees: Trees, packs: Packs) -> tuple[Path, Path]:
 
 
 def joined(two_packs: tuple[Path, Path], **settings: Any) -> list[Any]:
-    """Return what torch makes of two datasets in some ways, each in the other."""
+    """Return several parts and joins of two datasets, some of them nested."""
     one, other = (open_dataset(path, **settings) for path in two_packs)
     train, _ = random_split(one, [10, 5], torch.Generator().manual_seed(0))
     both = ConcatDataset([one, other])

@@ -1,4 +1,4 @@
-"""What a Loader's transforms draw: repeated where that can be, and said where it cannot."""
+"""Random numbers of a Loader's transforms: reproducible where possible, otherwise with a warning."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ for batch in Loader(open_dataset(sys.argv[1], crop=CenterCrop(8)), 4, processes=
 
 
 def test_a_rank_whose_script_has_no_guard_is_told_so(pack: Path, tmp_path: Path) -> None:
-    """A process that imports the script does not join the ranks, which would wait for each other for ever."""
+    """The worker imports the script, but must not join the process group: the ranks would wait for ever."""
     script = tmp_path / "unguarded.py"
     script.write_text(UNGUARDED)
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -1,4 +1,4 @@
-"""Orders in which samples come as often as one says: mixed datasets, balanced classes, weights, subsets."""
+"""Samplers with chosen frequencies of samples: mixed datasets, balanced classes, weights, subsets."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_each_rank_has_the_shares(world: int) -> None:
 
 
 def chi_squared(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:
-    """Return how far two counts of as many draws are apart."""
+    """Return the chi-squared statistic of two histograms with equally many draws."""
     seen = (one + other) > 0
     return float(((one - other)[seen] ** 2 / (one + other)[seen]).sum())
 
@@ -385,14 +385,14 @@ def test_the_samplers_are_in_a_package_of_their_own() -> None:
 
 
 def test_an_epoch_that_comes_again_is_said_once() -> None:
-    """torch's samplers draw another order for each pass; nobody moves the epoch of packer's on but the loop."""
+    """torch's samplers draw a new order for each pass; packer's need a call of set_epoch in the loop."""
     for sampler in (BalancedSampler([0, 1, 1, 0]), WeightedSampler([1, 2, 3]), ShuffleSampler(5)):
         list(DataLoader(range(5), sampler=sampler))
         with pytest.warns(
             UserWarning, match=r"repeats the order of the previous pass, epoch 0: call sampler.set_epoch"
         ):
             list(DataLoader(range(5), sampler=sampler))
-        list(DataLoader(range(5), sampler=sampler))  # said before
+        list(DataLoader(range(5), sampler=sampler))  # does not warn again
     sampler = ShuffleSampler(5)
     for epoch in range(3):
         sampler.set_epoch(epoch)
