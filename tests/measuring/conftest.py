@@ -1,4 +1,4 @@
-"""Processes for what is measured in processes of its own: importing torch takes longer than most tests measure."""
+"""Processes that have imported torch already: the import takes longer than most tests of measurements."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def packer_with_torch(*arguments: object) -> subprocess.CompletedProcess[str]:
 if "forkserver" in multiprocessing.get_all_start_methods():
 
     class _Process(context.ForkServerProcess):
-        """A fork of a server that has imported torch; it gets what a spawned process gets: also the environment."""
+        """A fork of a server that has imported torch; like a spawned process, it gets the current environment."""
 
         def __init__(self, target: Callable[..., None], args: tuple[Any, ...], **options: Any) -> None:
             super().__init__(target=_run, args=(dict(os.environ), target, args), **options)
@@ -38,6 +38,6 @@ def _run(environment: Mapping[str, str], target: Callable[..., None], arguments:
 
 @pytest.fixture
 def prepared_processes(quick_spawn: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let processes that this one would spawn be forks of a server that has imported torch."""
+    """Replace spawned processes by forks of a server that has imported torch."""
     if "forkserver" in multiprocessing.get_all_start_methods():
         monkeypatch.setattr(context.ForkServerContext, "Process", _Process)

@@ -1,5 +1,4 @@
-"""Loaders that are slow on purpose, each for one reason, and two that are fast enough; `benchmarks/profile.py` has them
-too."""
+"""Loaders that are slow on purpose, each for one reason, and two fast ones; `benchmarks/waiting.py` uses them too."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ WORKERS = 2
 
 
 def draw(root: Path) -> None:
-    """Draw what the loaders read: ordinary photos, large ones, and small images; one is drawn, and copied."""
+    """Draw the loaders' images: ordinary photos, large photos and small images, all copies of one drawing."""
     draw_imagefolder(root / "drawn", classes=1, per_class=1, size=(375, 500))
     (drawn,) = (root / "drawn").rglob("*.jpg")
     for name, count, size in (("ordinary", 48, (500, 375)), ("large", 24, (1600, 1200)), ("small", 64, (64, 48))):
@@ -36,7 +35,7 @@ def draw(root: Path) -> None:
 
 
 def busy(seconds: float) -> None:
-    """Do some of Python's own work."""
+    """Keep a CPU busy with Python code, which holds Python's lock."""
     end = time.thread_time() + seconds
     while time.thread_time() < end:
         sum(range(100))
@@ -72,13 +71,13 @@ class Case:
     Attributes
     ----------
     cause : str
-        What a report says.
+        The cause that the report must name.
     make : callable
         Takes the directory of `draw`.
     step : float
         Seconds that the loop sleeps, as it does while a GPU works.
     helps : bool, optional
-        Whether packing is said to help; None where both may be right.
+        Whether the report must say that packing helps; None if both answers may be right.
     """
 
     cause: str
@@ -137,4 +136,4 @@ LOADERS = {
         step=0.03,
     ),
 }
-"""By what is wrong with each."""
+"""By the problem of each loader."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 
 class Reader:
-    """Reads 30 images in no time, fails, or dies."""
+    """Pretends to read 30 images, fails, dies or hangs."""
 
     note = "as asked"
 

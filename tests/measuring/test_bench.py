@@ -54,7 +54,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def _as_it_was() -> Iterator[None]:
-    """Undo what a side does to its process."""
+    """Restore torch's threads and the warnings, which a side changes."""
     threads = torch.get_num_threads()
     with warnings.catch_warnings():
         yield
@@ -126,7 +126,7 @@ def test_the_picture_begins_at_zero_and_names_every_line() -> None:
     (axes,) = _drawn(benchmark((1, 2, 8, 64), first=100.0, second=101.0, limit=120.0)).axes
     assert axes.get_ylim()[0] == axes.get_xlim()[0] == 0
     assert axes.get_ylim()[1] > 120 * 64
-    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["2", "8", "64"]  # 1 would stand in 2
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["2", "8", "64"]  # 1 would overlap 2
     texts = sorted(axes.texts, key=lambda text: text.get_position()[1])
     assert {text.get_text().split()[0] for text in texts} == {"first", "second", "limit"}
     assert len({line.get_color() for line in axes.lines}) == 3

@@ -1,4 +1,4 @@
-"""`packer.doctor`: what it says of a machine is what the system says; small limits and slow disks are findings."""
+"""`packer.doctor` reports the figures of the system; small limits are findings; disks are measured, not changed."""
 
 from __future__ import annotations
 

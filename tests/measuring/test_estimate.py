@@ -1,4 +1,4 @@
-"""What `packer.estimate` says is what a conversion then gives, within the interval that it says."""
+"""`packer.estimate`: the results of the conversion lie in the estimated intervals."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_true_sum_lies_in_the_interval(kind: str, tried: int) -> None:
 
 
 def test_the_true_number_lies_in_the_interval() -> None:
-    """Large images have the finding more often; it is counted where few sizes are known too."""
+    """Large images have the finding more often; the number is also right if only half of the sizes are known."""
     for known in (2000, 1000):
         within = 0
         for seed in range(100):
@@ -108,7 +108,7 @@ def test_the_size_is_that_of_the_conversion(photos: Path, tmp_path: Path, option
 
 
 def _tried(photos: Path, directory: Path, *, until: float, ends: float, enough: int) -> Trials:
-    """Run trials that may take so many seconds from now."""
+    """Run trials; `until` and `ends` are limits in seconds from now."""
     request = requested(photos, directory / "out.lmdb", {"resize": 48})
     source = request.open(request.dst, None)
     population = Population(source.present_stamps()[:, 0], np.arange(240), 240)
@@ -143,7 +143,7 @@ def test_many_images_are_drawn_as_all_are_and_few_have_more_large_ones() -> None
 def test_the_share_of_the_time_that_grows_with_the_bytes_is_measured(
     photos: Path, tmp_path: Path, options: dict[str, object], least: float, most: float
 ) -> None:
-    """Encoding takes as long as there are pixels; of images that all are as large, no share grows."""
+    """The time to encode grows with the size of an image; if all images have the same size, the share is 0."""
     request = requested(photos, tmp_path / "out.lmdb", options)
     source = request.open(request.dst, None)
     population = Population(source.present_stamps()[:, 0], np.arange(240), 240)
@@ -205,7 +205,7 @@ def test_what_happens_once_is_not_counted_for_each_image(photos: Path, tmp_path:
         assert 0 < trial.fixed < trial.seconds
     trials.first, trials.others = 1.0, 0.0
     slow = replace(trials, conversions=list(trials.conversions))
-    slow.conversions[0] = replace(slow.conversions[0], seconds=slow.conversions[0].seconds + 20)  # of compiling
+    slow.conversions[0] = replace(slow.conversions[0], seconds=slow.conversions[0].seconds + 20)  # done once
     fast, once = trials.duration(), slow.duration()
     assert once.work == fast.work
     assert 15 < once.first - fast.first < 21
@@ -231,7 +231,7 @@ def test_a_tree_that_is_smaller_than_the_sample_is_known_exactly(photos: Path, t
         assert found.exact
         assert found.tried == found.images == count
         assert found.size.low == found.size.high == found.size.value
-        assert found.size.value == pytest.approx(made.bytes_out, abs=64)  # the manifest says what the source is
+        assert found.size.value == pytest.approx(made.bytes_out, abs=64)  # the manifest names the source
 
 
 def test_a_pack_and_a_container_are_estimated_as_trees_are(photos: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""benchmarks/gpu.py: its rows cover every combination, and its table is measured, with the CPU as the device too."""
+"""benchmarks/gpu.py: its rows cover every combination; it measures its table, also with the CPU as the device."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_threads_run_together_and_raise_the_first_error() -> None:
     met, numbers = threading.Barrier(3, timeout=60), set[int]()
 
     def work(number: int) -> None:
-        met.wait()  # which all three pass, or none
+        met.wait()  # all three threads pass, or none
         numbers.add(number)
 
     run_together(work, 3)
@@ -114,4 +114,4 @@ def test_a_child_that_cannot_be_started_leaves_no_file_open() -> None:
     with pytest.raises((pickle.PicklingError, AttributeError)) as error:
         ChildProcess(lambda: None)
     assert len(os.listdir("/proc/self/fd")) <= before
-    assert error.tb is not None  # its frames are still held
+    assert error.tb is not None  # keeps its frames alive

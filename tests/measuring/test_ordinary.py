@@ -1,4 +1,4 @@
-"""What a profile says of loaders as people have them: nothing is slow on purpose, and advice that is taken helps."""
+"""Profiles of loaders as users have them: bursts of many workers, data in memory, parts of packs, joined trees."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ forks = pytest.mark.skipif(sys.platform != "linux", reason="its workers are fork
 
 
 class Remote(Dataset[int]):
-    """Items that come from far."""
+    """Items that take a while to arrive, as from a network disk."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -48,7 +48,7 @@ class Remote(Dataset[int]):
 
 @pytest.mark.parametrize("steps", [16, 19, 24, 100])
 def test_batches_of_several_workers_come_in_bursts(steps: int) -> None:
-    """Eight workers need 0.8 s for a batch each, of which the loop uses 0.4 s."""
+    """Eight workers need 0.8 s for a batch each; the loop works for half of this time, and waits for the rest."""
     timings = Timings()
     timings.burst = 8
     for number in range(steps):
@@ -71,7 +71,7 @@ def test_the_first_batches_of_many_workers_do_not_say_that_the_loader_keeps_up()
 
 
 def most_common(loader: DataLoader[Any]) -> list[packer.ProfileReport]:
-    """Return the reports of three passes that name the cause that most name: other tests run beside a pass."""
+    """Return those of three reports that name the most frequent cause: other tests may disturb a pass."""
     reports = []
     for _ in range(3):
         profiled = packer.profile(loader, show=False, seconds=0.6)
@@ -99,7 +99,7 @@ def test_workers_of_what_lies_in_memory_are_advised_against() -> None:
 
 
 def hashed(seconds: float) -> None:
-    """Keep a processor at work, without Python's lock."""
+    """Keep a CPU busy, without Python's lock."""
     end, data = time.thread_time() + seconds, bytes(1 << 18)
     while time.thread_time() < end:
         hashlib.sha256(data)
@@ -182,7 +182,7 @@ def test_fewer_workers_gain_nothing_where_the_step_takes_longest() -> None:
 def test_what_stages_do_not_explain_is_not_promised_to_go_with_packing(
     waited: float, others: float, least: float, most: float
 ) -> None:
-    """A batch of 10 ms, of which packing takes three quarters, comes every 20 ms, or 300, beside others or alone."""
+    """A batch costs 10 ms, of which packing saves 7.5; it comes every 20 or 300 ms, with or without other processes."""
     timings = Timings()
     timings.waits.extend([waited] * 20)
     timings.works.extend([0.0] * 20)

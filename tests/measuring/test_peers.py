@@ -1,4 +1,4 @@
-"""benchmarks/read.py: its sections fit together, and the libraries that stand in for CUDA's load."""
+"""benchmarks/read.py: its sections are consistent, and extensions load with stand-ins for CUDA's libraries."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def sections(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_every_side_can_be_asked_without_its_loader_installed(sections: Any) -> None:
-    """A side that lacks its loader is left out of the table, with the reason: its module is imported all the same."""
+    """The table leaves out a side whose loader is not installed, with the reason; so its module must be importable."""
     for section in sections.values():
         for side in section.sides:
             module = importlib.import_module(f"peers.{side.module}")
             assert module.REQUIRES
             assert module.NOTE
             inspect.signature(module.prepare).bind("tree", "directory", **side.prepare)
-            if side.module != "own":  # which hands on what its ways take
+            if side.module != "own":  # passes all arguments on
                 inspect.signature(module.open_loader).bind("pack", "train", 2, **side.open)
 
 
@@ -62,7 +62,7 @@ def test_the_random_crop_of_peers_lies_in_the_image_and_has_the_areas_of_torchvi
     areas = boxes[:, 2] * boxes[:, 3] / (300 * 400)
     assert areas.min() > 0.07
     assert 0.4 < areas.mean() < 0.6
-    assert random_crop(10, 1000)[2:] == (10, 13)  # no such box fits
+    assert random_crop(10, 1000)[2:] == (10, 13)  # no box with these areas and ratios fits
 
 
 @pytest.mark.skipif(
@@ -87,7 +87,7 @@ def test_an_extension_loads_and_works_where_the_libraries_of_cuda_are_missing(
 
 
 def called(extension: Path, function: str) -> str:
-    """Call a function in a process of its own, and return what that says."""
+    """Call a function in a process of its own, and return the output."""
     line = f"import ctypes; print(ctypes.CDLL({str(extension)!r}).{function}())"
     return subprocess.run(
         [sys.executable, "-c", line], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False

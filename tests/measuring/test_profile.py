@@ -1,4 +1,4 @@
-"""`packer.profile`: the batches are the loader's, the waiting is the loop's, and the verdict is right."""
+"""`packer.profile` returns the loader's batches, measures how long the loop waits, and names the right cause."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = [
 ]
 
 SECONDS = 0.6
-"""For finding out what is slow."""
+"""The time to find the cause."""
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def _two_processors() -> Iterator[None]:
-    """Let the loaders have two processors, wherever the tests run: their numbers of workers are meant for these."""
+    """Limit the tests to two CPUs, for which the loaders' numbers of workers were chosen."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
@@ -125,11 +125,11 @@ def test_what_training_draws_is_the_same_with_and_without(drawn: Path) -> None:
 
 
 class Stateful(Dataset[Any]):
-    """Draws from generators of its own, counts, notes, opens what it needs, and closes that when it goes."""
+    """Has generators, counters, a list and open files of its own, which a profile must leave as they are."""
 
     def __init__(self) -> None:
         self.rng, self.transform = np.random.default_rng(3), Shifted()
-        self.augment = self.transform  # the same one, under two names
+        self.augment = self.transform  # one object with two names
         self.count, self.seen, self.counts = 0, list[int](), np.zeros(64, np.int64)
         self.file = open(__file__, "rb")  # noqa: SIM115, held as long as the dataset
         self.later: Any = None
@@ -163,7 +163,7 @@ class Shifted:
 
 
 def descriptors() -> int:
-    """Return how many files are open, without those of loaders that nobody has any more."""
+    """Return the number of open files, after the files of unreachable loaders were closed."""
     gc.collect()
     return len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
 
@@ -236,7 +236,7 @@ def slow_generator() -> Iterator[int]:
 
 
 class Refusing(Dataset[int]):
-    """Items that only the training loop may ask for."""
+    """Items for one pass of the training loop; further reads fail."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -264,7 +264,7 @@ def test_what_cannot_be_seen_is_said_to_be_so() -> None:
 
 
 class OfMyOwn(Dataset[Any]):
-    """A dataset as people write them: without ImageFolder's attributes."""
+    """A dataset as users write it, without ImageFolder's attributes."""
 
     def __init__(self, paths: list[Path], transform: Any) -> None:
         self.paths, self.transform = paths, transform
@@ -290,7 +290,7 @@ def test_stages_of_a_persons_own_dataset_are_seen(drawn: Path) -> None:
 
 
 def test_stages_add_up_to_what_an_item_takes(drawn: Path) -> None:
-    """Compared with the clock of the process."""
+    """The sum is compared with the CPU time of the process."""
     seen = inspect_loader(DataLoader(loaders.folder(drawn, "ordinary", transform=loaders.training()), 8))
     stages = measure_stages(seen, 0.5)
     images = seen.dataset
@@ -358,7 +358,7 @@ def test_clocks_are_those_of_their_thread() -> None:
 
 
 def test_the_share_of_waiting_is_a_ratio_with_its_error() -> None:
-    """Compared with the spread of the share over many passes."""
+    """The error is compared with the spread of the share over many passes."""
     rng = np.random.default_rng(0)
     shares, errors = [], []
     for _ in range(300):

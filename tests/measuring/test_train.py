@@ -1,4 +1,4 @@
-"""`packer doctor --train`: somebody's training runs as it is, is measured, and ends; no file of it is changed."""
+"""`packer doctor --train` runs a user's training as it is, measures it and ends it; no file is changed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ try:
 finally:
     time.sleep(600)
 """
-"""What takes no notice of being ended."""
+"""Ignores SIGTERM, and does not end by itself."""
 
 ALTERNATING = """
 import time, torch
@@ -70,10 +70,10 @@ for loader in (training, testing, training, training):
     for batch in loader:
         pass
 """
-"""One of these loaders takes more of the time at first, and the other one in the end."""
+"""After the first two passes `testing` has taken more time, at the end `training`."""
 
 SITECUSTOMIZE = "import sys, types; sys.modules['mine'] = types.ModuleType('mine')\n"
-"""A person's own, without which the script does not run."""
+"""The user's own sitecustomize, without which the script fails."""
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ def test_ctrl_c_does_not_reach_a_side_not_even_while_it_imports() -> None:
     blocked = Path(f"/proc/{side._process.pid}/status").read_text("ascii").partition("SigBlk:")[2].split()[0]
     assert int(blocked, 16) >> signal.SIGINT - 1 & 1
     side.close()
-    assert side._process.exitcode == -signal.SIGKILL  # nobody waited until it was made
+    assert side._process.exitcode == -signal.SIGKILL  # `close` did not wait for the imports
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")

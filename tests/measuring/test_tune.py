@@ -43,7 +43,7 @@ def _short(monkeypatch: pytest.MonkeyPatch, prepared_processes: None) -> None:
 
 
 def trained(found: Tuning, pack: Path) -> int:
-    """Paste the line, and return how many samples come."""
+    """Run the line, and return the number of samples that its loader yields."""
     names = {"packer": packer_module, "dataset": open_dataset(pack, crop=CenterCrop(16))}
     exec(found.line, names)
     with names["loader"] as loader:  # type: ignore[attr-defined]
@@ -68,7 +68,7 @@ def test_the_line_makes_a_loader(pack: Path) -> None:
     assert found.error >= 0
     assert found.wait_ms == 0
     assert {name for _, _, name in shown}
-    if not found.settings.processes:  # which a test's module cannot start again
+    if not found.settings.processes:  # a test's module cannot start processes
         assert trained(found, pack) == 10
 
 
