@@ -1,4 +1,4 @@
-"""Files of this machine served by HTTP, so that a test asks for them by a URL."""
+"""Files of this machine served by HTTP, so that tests can read them at a URL."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.storage.remote.objects import serving
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server of all files that tests write, and a directory for what is fetched."""
+    """Serve all files of this machine."""
     with serving(FilesOfThisMachine()) as server:
         yield Served(server)
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where what a test fetches is kept."""
+    """Return the cache directory of a test."""
     pytest.importorskip("obstore", reason="needs obstore")
     monkeypatch.setenv("PACKER_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("PACKER_CACHE_SIZE", "1 GB")

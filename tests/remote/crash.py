@@ -1,4 +1,4 @@
-"""A process that kills itself amid its own writes; little is imported, so that it starts soon."""
+"""Lets a process kill itself in the middle of a write; imports little, so that the process starts quickly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CHANGING = ("open", "write", "pwrite", "link", "replace", "ftruncate", "makedir
 
 
 def die_at(directory: str) -> None:
-    """Have this process die at a call whose number is in a file, unless another one took it; count the calls."""
+    """Kill this process at the call whose number is in a file, unless another process took the file; count calls."""
     counts, number = os.path.join(directory, "count"), -1
     try:
         os.rename(os.path.join(directory, "die"), os.path.join(directory, "dies"))

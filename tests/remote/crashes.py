@@ -1,9 +1,10 @@
-"""Processes that are killed amid writes to a cache: ``python -m tests.remote.crashes 100``, so many of each kind.
+"""Kill processes while they write to a cache: ``python -m tests.remote.crashes 100`` kills 100 of each kind.
 
-``fetcher`` dies by SIGKILL right before one of its calls that change a file or answer, or halfway through it. The
-process that reads lives, and must get the right bytes. ``reader`` and ``both`` are killed at moments that are drawn
-over half a second, about as long as reading takes. Whoever reads the same cache next must get the right bytes, and
-soon. Every other round begins without a cache. The one after it uses that cache, with a bound that is too small for it.
+``fetcher``: the fetcher kills itself right before one of its calls that change a file or answer, or halfway through
+it. The reader lives, and must get the right bytes. ``reader``, ``both``: the reader, or both processes, are killed at
+a random moment within half a second, about the time of a read. The next reader of the same cache must get the right
+bytes within a minute. Every other round begins without a cache. The round after it uses the same cache, with a limit
+that is too small for the object.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from tests.storage.remote.objects import ObjectServer, serving
 
 KINDS = ("fetcher", "reader", "both")
 _STEP, _SECONDS = 100_000, 60
-_TABLE = (200_000, 700_000)  # a part that is mapped as a whole: where it begins, and its size
+_TABLE = (200_000, 700_000)  # a part that is mapped as a whole: its offset and its size
 _BOUNDS = (1 << 30, 1 << 20)
 
 
 def kill(  # noqa: PLR0917
     kind: str, moment: float, url: str, data: bytes, directory: Path, bound: int
 ) -> bool:
-    """Kill at a moment between 0 and 1; return whether anything died, and fail where bytes are wrong."""
+    """Kill at a moment from 0 to 1; return whether a process died; fail if a read returns wrong bytes."""
 
     def read() -> None:
         _read(url, data, directory, bound)
@@ -82,7 +83,7 @@ def _kill_reader(kind: str, moment: float, read: Callable[[], None]) -> bool:
             read()
         finally:
             os._exit(0)
-    with contextlib.suppress(OSError):  # the child did so
+    with contextlib.suppress(OSError):  # the child has done it
         os.setpgid(child, child)
     time.sleep(moment * 0.5)
     (os.killpg if kind == "both" else os.kill)(child, signal.SIGKILL)
@@ -92,7 +93,7 @@ def _kill_reader(kind: str, moment: float, read: Callable[[], None]) -> bool:
 
 
 def _read(url: str, data: bytes, directory: Path, bound: int) -> None:
-    """Read all as a new process does, and compare."""
+    """Read the whole object as a new process does, and compare it."""
     blocks._opened.clear()
     client._state.memory = client.Memory(client.default_limit())
     file = RemoteFile(url, settings=RemoteSettings(str(directory / "cache"), bound, 20.0))
@@ -104,7 +105,7 @@ def _read(url: str, data: bytes, directory: Path, bound: int) -> None:
 
 
 def _soon(work: Callable[[], None]) -> None:
-    """Do something within a minute."""
+    """Fail if the work takes longer than a minute."""
 
     def late(*_: object) -> None:
         raise AssertionError("a reader hangs")
@@ -119,12 +120,12 @@ def _soon(work: Callable[[], None]) -> None:
 
 
 def many(kind: str, kills: int, draw: random.Random, server: ObjectServer, data: bytes) -> int:
-    """Kill until so many have died; return how many rounds that took."""
+    """Kill until `kills` processes have died; return the number of rounds."""
     rounds = died = 0
     with tempfile.TemporaryDirectory() as directory:
         url = f"{server.url}/object"
         while died < kills:
-            if rounds % 2 == 0:  # a cache that has all of it would not be written to
+            if rounds % 2 == 0:  # nothing would be written to a complete cache
                 shutil.rmtree(Path(directory) / "cache", ignore_errors=True)
             died += kill(kind, draw.random(), url, data, Path(directory), _BOUNDS[rounds % 2])
             rounds += 1

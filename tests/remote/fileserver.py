@@ -1,4 +1,4 @@
-"""What lies on this machine's disk, as a server of objects has it."""
+"""The files of this machine, as the objects of a server."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Memory while many samples of a remote pack are read: ``python -m tests.remote.memory 100000``.
+"""Measure memory during long reads of a remote pack: ``python -m tests.remote.memory 100000``.
 
-A pack of 10,000 small photos is read by a `Loader` in one process, again and again, in blocks that are shuffled. At
-each step of 10,000 samples the memory of the process that reads and of the one that fetches is printed (PSS, which
-counts shared pages in parts). Where the cache has room for a part of the pack, every pass fetches again. The script
-fails where either process has grown by more than 8 MB since the second step.
+A `Loader` in one process reads a pack of 10,000 small photos again and again, in shuffled blocks. After each step of
+10,000 samples the script prints the memory of the reader and of the fetcher (PSS, which divides shared pages among
+their processes). If the cache has room for only a part of the pack, every pass fetches again. The script fails if
+either process has grown by more than 8 MB since the second step.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SIDES = {
     "all of it in memory": ("", None, 1 << 30),
     "a quarter of it in memory": ("", None, 32 << 20),
 }
-"""Where it is kept: the directory, its bound, and that of the memory."""
+"""Where the pack is cached: the directory, its limit, and the limit of the cache in memory."""
 
 _PHOTOS, _BATCH = 10_000, 64
 

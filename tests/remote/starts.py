@@ -1,9 +1,10 @@
-"""Many starts of readers of a remote pack, none of which may hang: ``python -m tests.remote.starts 200``.
+"""Start many readers of a remote pack, none of which may hang: ``python -m tests.remote.starts 200``.
 
-A start is a DataLoader whose workers are made by fork, spawn or forkserver, or `Loader(processes=2)`, and one epoch.
-Every other one finds nothing in the cache, every third one has no cache on a disk, and in half of them this process
-reads at first, so that it has a fetcher, and a thread that listens to it, when the others begin. Each epoch is compared
-with that of the pack on a disk. A start that takes longer than ``--seconds`` ends all: every process says where it is.
+A start is one epoch of a DataLoader whose workers are made by fork, spawn or forkserver, or of `Loader(processes=2)`.
+Half of the starts find an empty cache directory, a third have no cache directory, and in half of them this process
+reads first, so that it has a fetcher, and a thread that listens to it, before the workers begin. Each epoch is compared
+with that of the pack on a disk. A start that takes longer than ``--seconds`` ends the script, which prints where the
+threads of the hanging process are.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _BATCH = 4
 
 
 def run(method: str, starts: int, seconds: float, url: str, path: Path) -> float:
-    """Start in a process of its own, and return how long it took; RuntimeError where a start hangs or reads wrong."""
+    """Run starts in a process of its own, and return the seconds; RuntimeError if one hangs or reads wrong data."""
     code = "import sys; from tests.remote.starts import main; main(sys.argv[1:])"
     words = [starts, "--methods", method, "--seconds", seconds, "--url", url, "--path", path]
     begun = time.monotonic()
@@ -88,7 +89,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("starts", type=int, help="how many of each kind")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--seconds", type=float, default=60, help="that a start may take (60)")
-    for name in ("--url", "--path"):  # of a process that starts
+    for name in ("--url", "--path"):  # for the process of `run`
         parser.add_argument(name, help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
     if asked.url:

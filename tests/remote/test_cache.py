@@ -1,4 +1,4 @@
-"""The cache as a person sees it: what is said of it, once and on demand, and what clearing it removes."""
+"""The cache as a user sees it: the notice about it, `packer cache info`, and what `packer cache clear` removes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_info_says_what_is_kept_and_clear_removes_it(photo_packs: list[Path], se
 
 
 def test_only_what_packer_wrote_is_removed(photo_packs: list[Path], served: Served, tmp_path: Path) -> None:
-    """Someone keeps other things in the directory of the cache, or says another directory."""
+    """The cache directory contains foreign files, or the user names another directory."""
     kept, foreign = tmp_path / "kept", tmp_path / "foreign"
     name = "0123456789abcdef" * 2
     for directory in (kept, foreign):
@@ -126,7 +126,7 @@ def test_a_note_that_is_a_fifo_is_not_waited_for(photo_packs: list[Path], served
 def test_the_default_cache(
     served: Served, photo_packs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It need not be there; it is told once, to who makes it, and not again."""
+    """It need not exist; the process that makes it prints a notice, and later processes do not."""
     monkeypatch.delenv("PACKER_CACHE_DIR")
     monkeypatch.delenv("PACKER_CACHE_SIZE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -194,7 +194,7 @@ def test_a_cache_is_cleared_while_others_read(photo_packs: list[Path], served: S
 def test_two_caches_of_one_object_in_one_process(
     photo_packs: list[Path], served: Served, tmp_path: Path, number: int, second: str
 ) -> None:
-    """Each keeps what is read by it, and nothing is fetched again that it has."""
+    """Each caches the reads through it, and fetches nothing twice."""
     url, path = served.url(photo_packs[number]), photo_packs[number]
     expected = [bytes(data) for data, _ in open_dataset(path, output="bytes")]
     stored = sum(file.stat().st_size for file in (path.rglob("*") if path.is_dir() else [path]))
@@ -233,7 +233,7 @@ def test_what_is_chosen_for_a_later_dataset_changes_no_earlier_one(
     copy.__getitems__(range(0, len(copy), 2))
     first.__getitems__(range(1, len(first), 2))
     assert sum(one.size for one in cache.cached_objects(str(places[1]))) == begun
-    samples, first_bytes = sum(len(data) for data, _ in first), 64 << 10  # which come with the version, to memory
+    samples, first_bytes = sum(len(data) for data, _ in first), 64 << 10  # come with the version, to memory
     assert sum(one.size for one in cache.cached_objects(str(places[0]))) > samples - first_bytes
     shard = next(one for one in cache.cached_objects(str(places[0])) if one.object_size > samples)
     stretch = Segment(shard.directory, 0, shard.object_size)

@@ -1,4 +1,4 @@
-"""What every pack must do, it does at a URL."""
+"""Packs at a URL pass the conformance tests of packs on a disk."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests.remote.fileserver import Served
 
 
 class Remote(PackCase):
-    """Opens what was written on a disk at its URL."""
+    """Opens packs that were written to a disk at their URLs."""
 
-    forks = 2  # a process that was forked starts a process that fetches
+    forks = 2  # a forked process starts its own fetcher
 
     @pytest.fixture(autouse=True)
     def _served(self, served: Served) -> None:
@@ -54,7 +54,7 @@ class TestIndex(Remote, test_index.TestIndex):
 
 
 class Layout(Remote, ReadingConformance):
-    """The layout of another tool: only where samples lie is its own, and the table is tested with WebDataset's."""
+    """The layout of another tool: only the positions of samples are its own; the table is tested with WebDataset's."""
 
     test_gives_back_what_was_written = test_gives_back_any_name = None  # type: ignore[assignment]
     test_columns_larger_than_a_page = None  # type: ignore[assignment]
@@ -67,7 +67,7 @@ class TestTFRecord(Layout):
 
 class TestRecordIO(Layout):
     format = "rec"
-    test_gives_back_labels_of_every_type = None  # type: ignore[assignment]  # it has no large ones
+    test_gives_back_labels_of_every_type = None  # type: ignore[assignment]  # it has no large labels
 
 
 class TestMDS(Layout):
@@ -77,7 +77,7 @@ class TestMDS(Layout):
 
 class TestCaffe(Layout):
     format = "caffe"
-    test_gives_back_labels_of_every_type = None  # type: ignore[assignment]  # it has small ints alone
+    test_gives_back_labels_of_every_type = None  # type: ignore[assignment]  # it has only small integers
 
 
 class TestN5(Layout):

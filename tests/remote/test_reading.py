@@ -1,4 +1,4 @@
-"""What is read of a pack at a URL is what is read of it on a disk: samples, labels, pixels, errors, in every way."""
+"""A pack at a URL gives the samples, labels, pixels and errors of the same pack on a disk, by every way of reading."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_loader_gives_the_same_batches(pack: Path, served: Served, cached: boo
     assert_same(batches(there, threads=2), expected)
     asked = len(served.server.asked)
     assert_same(batches(there, threads=2), expected)
-    if cached:  # else a copy has its own table
+    if cached:  # without a cache directory, a copy fetches its own table
         assert_same(batches(pickle.loads(pickle.dumps(there)), threads=2), expected)
     again = [one for one in served.server.asked[asked:] if one.begin]
     assert again == [], "what was fetched is not fetched again"
@@ -106,7 +106,7 @@ def test_processes_and_workers_read(pack: Path, served: Served) -> None:
     whole = packer.CenterCrop(32)
     here, there = (open_dataset(path, crop=whole) for path in (pack, served.url(pack)))
     expected = [(images.numpy(), labels.tolist()) for images, labels in torch.utils.data.DataLoader(here, 16)]
-    for method, count in (("fork", 2), ("spawn", 1), ("forkserver", 2)):  # one that is spawned imports torch
+    for method, count in (("fork", 2), ("spawn", 1), ("forkserver", 2)):  # a spawned worker imports torch
         loader = torch.utils.data.DataLoader(there, 16, num_workers=count, multiprocessing_context=method)
         assert_same([(images.numpy(), labels.tolist()) for images, labels in loader], expected)
     for workers in (0, 2):
@@ -133,7 +133,7 @@ def test_the_table_is_fetched_once_and_samples_once(pack: Path, served: Served, 
         dataset.close()
     asked = server.asked[begun:]
     assert sum(one.begin == 0 for one in asked) == 2, "each opening asks once which version there is"
-    first = 64 << 10  # what comes with the version, the second time
+    first = 64 << 10  # the second opening gets these bytes with the version again
     assert sum(one.sent for one in asked) < 1.05 * pack.stat().st_size + first
 
 
@@ -176,7 +176,7 @@ def test_a_random_order_is_told_once(pack: Path, served: Served, monkeypatch: py
 
 
 def test_an_index_of_files_on_a_store(tree: Path, served: Served, tmp_path: Path) -> None:
-    """The files, or the index, or both lie at a URL; what leads elsewhere is refused."""
+    """The files are at a URL, or the index and the files; an index whose files are in another store is refused."""
     copy = tmp_path / "photos"
     shutil.copytree(tree, copy)
     index = tmp_path / "photos.index"
@@ -246,7 +246,7 @@ def test_commands_read_a_pack_at_a_url(pack: Path, served: Served, tmp_path: Pat
 
 
 def test_the_same_pack_in_a_bucket(pack: Path, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first directory is the bucket of a client of S3, which asks the same server."""
+    """To the S3 client, the first directory of the path is the bucket on the same server."""
     for name, value in {
         "AWS_ENDPOINT_URL": served.server.url,
         "AWS_ALLOW_HTTP": "true",

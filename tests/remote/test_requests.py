@@ -1,4 +1,4 @@
-"""Reading orders a sample's blocks once of the process that fetches, which requests each block once of a server."""
+"""A read orders a sample's blocks from the fetcher once; the fetcher requests each block from the server once."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ def pack(request: pytest.FixtureRequest, tree: Path, packs: Packs) -> Path:
 
 @pytest.fixture(params=KEPT)
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
-    """A directory of a cache; the empty string, where memory keeps what is fetched."""
+    """Return a cache directory, or the empty string for the cache in memory."""
     return tmp_path / "kept" if request.param == "disk" else ""
 
 
 @pytest.fixture(autouse=True)
 def memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory that has nothing of what another test read."""
+    """Replace the cache in memory by an empty one."""
     monkeypatch.setattr(client._state, "memory", client.Memory(client.default_limit()))
 
 
 @pytest.fixture
 def orders(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is ordered of the process that fetches, by the verb of each order."""
+    """Record the verb of each order to the fetcher."""
     told, send = [], client.send
 
     def sent(fd: int, message: dict[str, Any], payload: bytes = b"") -> None:
@@ -66,7 +66,7 @@ def orders(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def stored(pack: Path) -> tuple[Path, range]:
-    """Return the file that has the samples of a pack, and where in it they lie."""
+    """Return the file that contains a pack's samples, and their range of bytes in it."""
     with open_dataset(pack, output="bytes") as dataset:
         samples = [bytes(dataset[row][0]) for row in (0, len(dataset) - 1)]
     for file in [pack] if pack.is_file() else sorted(pack.iterdir()):
@@ -77,7 +77,7 @@ def stored(pack: Path) -> tuple[Path, range]:
 
 
 def twice(asked: Iterable[Asked], pack: Path, block: int) -> list[int]:
-    """Return the blocks between the samples' ends that were asked for more than once."""
+    """Return the blocks of the samples that were requested more than once."""
     file, samples = stored(pack)
     blocks = range(-(-max(samples.start, FIRST) // block), samples.stop // block)
     counts = Counter(
@@ -96,10 +96,10 @@ def test_a_sample_is_one_order(
 ) -> None:
     begun = len(served.server.asked)
     with open_dataset(served.url(pack), cache_dir=kept, **how) as dataset:
-        dataset[0]  # which opens the file that has the samples
+        dataset[0]  # opens the file that contains the samples
         counts = []
         for _ in range(2):
-            for row in range(0, 7 * len(dataset), 7):  # far from the one before, and each of them once
+            for row in range(0, 7 * len(dataset), 7):  # each row once, far from the previous one
                 before = len(orders)
                 dataset[row % len(dataset)]
                 counts.append(len(orders) - before)
@@ -192,7 +192,7 @@ def test_two_processes_that_share_a_cache_ask_for_no_block_twice(  # noqa: PLR09
     for reader, seed in zip(readers, seeds, strict=True):
         reader.tell(served.url(pack), str(tmp_path / "kept"), seed, output)
     assert [reader.answer() for reader in readers] == ["open", "open"]
-    for reader in readers:  # at one moment, as far as that can be
+    for reader in readers:  # at the same time, as far as possible
         reader.tell()
     assert [reader.answer() for reader in readers] == ["read", "read"]
     assert twice(served.server.asked[begun:], pack, BLOCK) == []

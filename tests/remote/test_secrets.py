@@ -1,4 +1,4 @@
-"""What may be secret in a URL is in nothing that packer shows or writes: shapes of URLs by places that have one."""
+"""packer neither shows nor writes the secrets of a URL: URLs of many shapes, in every call that takes one."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_what_is_harmless_is_shown() -> None:
 @pytest.mark.parametrize("scheme", ["s3", "gs", "az"])
 @pytest.mark.parametrize("shape", ["?sv=1&sig=hunter2", "?hunter2", "#token=hunter2", "?sig=1#hunter2"])
 def test_what_follows_the_key_of_a_bucket(scheme: str, shape: str) -> None:
-    """A signature behind the URL of Azure, which is none of packer's: it is a part of the key, and hidden."""
+    """packer has no signatures in URLs of buckets: what looks like one is a part of the key, and is hidden."""
     url = f"{scheme}://bucket/dir/t.lmdb{shape}"
     assert SECRET not in redacted(url) + repr(parse(url)) + str(user_path(url))
     assert redacted(url).startswith(f"{scheme}://bucket/dir/t.lmdb")
@@ -118,7 +118,7 @@ def written(directory: Path) -> Iterator[tuple[str, bytes]]:
 
 @contextlib.contextmanager
 def failing(seen: list[str]) -> Iterator[None]:
-    """Keep what an error says."""
+    """Record the messages of an error and of its causes."""
     try:
         yield
     except (PackerError, TypeError, ValueError, OSError) as error:
@@ -161,7 +161,7 @@ PYTHON: dict[str, Callable[[Callable[[str], str], Path], Any]] = {
     "repair": lambda url, out: packer.repair(out / "made.lmdb", url("a.lmdb")),
     "samples": lambda url, out: packer.open_dataset(url("a.lmdb")).samples[0],
 }
-"""What is done with URLs in Python, and gives what may be shown."""
+"""Uses of URLs in Python, whose results may be shown."""
 
 COMMANDS = (
     *("info @a.lmdb", "info @b.pth --json", "info @none.lmdb", "verify @c.h5", "verify @none.pth", "info @tree"),

@@ -1,4 +1,4 @@
-"""Readers of a remote pack that start, fork and die: a few of what `starts` and `killed` do hundreds of times."""
+"""Readers of a remote pack that start, fork and die: a few rounds of `starts` and `crashes`, which can do hundreds."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def digest(dataset: packer.ImageDataset) -> str:
 def test_a_fork_reads_beside_its_parent(pack: Path, served: Served, tmp_path: Path, cached: bool) -> None:
     """The fetcher runs, other threads read, and both processes read what nobody has fetched yet."""
     expected, url = digest(packer.open_dataset(pack, output="numpy")), served.url(pack)
-    signal.alarm(100)  # which ends this process, where it hangs
+    signal.alarm(100)  # ends this process if it hangs
     for number in range(6):
         kept = tmp_path / f"cache{number}" if cached else ""
         dataset = packer.open_dataset(url, output="numpy", cache_dir=kept, cache_size="1 GB")

@@ -46,7 +46,7 @@ def test_what_is_not_to_be_cached_is_the_same_file_and_leaves_the_cache(disk_tmp
         appended = AppendFile(path, cached=cached)
         appended.append(bytes(5000), *parts)
         appended.flush()
-        appended.write_at(4096, b"corrected")  # as of a page that was written before it is complete
+        appended.write_at(4096, b"corrected")  # as for a page that was written before it was complete
         appended.sync()
         pages = _pages_in_cache(path)
         for _ in range(100):  # the system drops them after they are on the disk

@@ -43,7 +43,7 @@ def test_a_container_or_a_pack_is_named(tmp_path: Path, name: str, inside: bool)
     (tmp_path / "hub" / name).write_bytes(POINTER)
     (tmp_path / "hub" / "README.md").write_text("a data set")
     if inside and name in ("a.lmdb", "a.index", "a.h5", "a.npy"):
-        return  # a directory of these is none
+        return  # a directory with this file is not a container
     with pytest.raises(PackerError, match=SAID) as caught:
         convert(tmp_path / "hub" if inside else tmp_path / "hub" / name)
     assert name in str(caught.value)

@@ -16,7 +16,7 @@ UNLIMITED = {name: value for name, value in os.environ.items() if not name.start
 
 
 def counted(environment: dict[str, str], cpus: set[int] | None = None) -> int:
-    """Return what a process of its own counts."""
+    """Return the number of CPUs that a process of its own counts."""
     pin = f"os.sched_setaffinity(0, {cpus});" if cpus else ""
     code = f"import os; {pin} from packer._storage.system import available_cpus; print(available_cpus())"
     return int(subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True).stdout)
@@ -64,7 +64,7 @@ def test_cgroup_v2(tmp_path: Path, text: str, cpus: int | None) -> None:
 
 
 def test_cgroup_v2_above(tmp_path: Path) -> None:
-    """A group is bound by every group above it."""
+    """The limit of every group above applies too."""
     files = {"cpu_max": "max 100000", "user__cpu_max": "300000 100000", "user__job__cpu_max": "800000 100000"}
     assert quota(tmp_path, "0::/user/job/step\n", **files) == 3
     assert quota(tmp_path, "0::/user/job\n") == 3

@@ -1,4 +1,4 @@
-"""Which names become files: the answer for Windows is Windows' own, as Python's `pathlib` knows it."""
+"""Which names may become files; the rules for Windows are compared with Python's `pathlib`."""
 
 from __future__ import annotations
 

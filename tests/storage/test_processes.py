@@ -1,4 +1,4 @@
-"""Processes that packer starts find packer, however the process that starts them does."""
+"""Processes that packer starts can import packer, however the starting process found it."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an environment with all that is installed here, but for packer."""
+    """Return an environment with all packages that are installed here, except packer."""
     venv = tmp_path_factory.mktemp("bare")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
     installed = dict.fromkeys(entry for entry in sys.path if entry.endswith("-packages"))
@@ -107,7 +107,7 @@ def packages(venv: Path) -> Path:
 
 
 def ran(venv: Path, way: Way, server: ObjectServer, folder: Path) -> dict[str, object]:
-    """Run `READING` in a directory in which no packer lies, and return what it found."""
+    """Run `READING` in a directory without packer, and return its results."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     variables |= {
         "AWS_ENDPOINT_URL": server.url,
@@ -138,7 +138,7 @@ EDITABLE = {
 def test_processes_find_an_editable_installation(
     editable: Path, way: Way, server: ObjectServer, tmp_path: Path
 ) -> None:
-    (tmp_path / "obstore").mkdir()  # with nothing in it, which the package installed goes before
+    (tmp_path / "obstore").mkdir()  # an empty directory, over which the installed package takes precedence
     expected: dict[str, object] = {"fetched": JPEG, "uploaded": None}
     if "processes" in way.does:
         expected |= {"loaded": [2, 1], "measured": [1]}

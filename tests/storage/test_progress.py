@@ -1,4 +1,4 @@
-"""`progress` of every public function: True is a bar, False and None are nothing, a callable is called."""
+"""`progress` of every public function: True shows a bar, False and None show nothing, a callable is called."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_every_function_that_shows_progress_is_tried() -> None:
 
 @contextlib.contextmanager
 def terminal() -> Iterator[Callable[[], str]]:
-    """Let stderr be a terminal; give what returns the text that was written there."""
+    """Replace stderr by a terminal; yield a function that returns the text that was written to it."""
     pty = pytest.importorskip("pty", reason="needs terminals of POSIX")
     fcntl, termios = pytest.importorskip("fcntl"), pytest.importorskip("termios")
     reading, writing = pty.openpty()

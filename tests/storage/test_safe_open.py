@@ -1,4 +1,4 @@
-"""Files of packs are opened where they are regular files of the pack itself, and nothing else is waited for or read."""
+"""A pack's files are opened only if they are regular files inside the pack; nothing else is read or waited for."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SAMPLES = [Sample(f"a/{number}.jpg", 0, b"%d" % number * 400, 8, 8) for number i
 
 @pytest.fixture(autouse=True)
 def no_hang() -> Iterator[None]:
-    """End what waits for ever, whichever thread waits, and say where."""
+    """End a test that hangs on any thread, and print the tracebacks."""
     faulthandler.dump_traceback_later(60, exit=True)
     yield
     faulthandler.cancel_dump_traceback_later()
@@ -57,7 +57,7 @@ def files(pack: Path) -> list[Path]:
 
 
 def everything(pack: Path) -> str:
-    """Read all that there is in a pack, in every way; return what the errors say."""
+    """Read all of a pack, in every way; return the messages of the errors."""
     said = []
 
     def attempt(action: Callable[[], object]) -> None:
@@ -76,7 +76,7 @@ def everything(pack: Path) -> str:
 
 
 def strange(path: Path, kind: str) -> None:
-    """Put something else in the place of a file."""
+    """Replace a file by something else."""
     path.unlink()
     if kind == "FIFO":
         os.mkfifo(path)
@@ -127,7 +127,7 @@ def test_commands_do_not_wait(tmp_path: Path) -> None:
 
 
 def test_no_link_leads_out_of_a_pack(pack: Path, tmp_path: Path) -> None:
-    """Not even to a file that would be the right one."""
+    """Not even a link to the right file is followed."""
     away = tmp_path / "away"
     for path in set(files(pack)) - {pack}:
         path.rename(away)
@@ -208,7 +208,7 @@ def test_links_and_what_vanishes_have_no_size(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_row_that_claims_the_holes_of_a_file(tmp_path: Path) -> None:
-    """A file of a terabyte without a byte on the disk must not become a terabyte of memory."""
+    """A sparse file of a terabyte must not be read into memory."""
     size = LARGEST_READ + 1
 
     def change(index: int, row: dict[str, int]) -> None:
@@ -227,7 +227,7 @@ def test_a_row_that_claims_the_holes_of_a_file(tmp_path: Path) -> None:
 
 
 def test_a_sample_that_does_not_fit_into_memory(tmp_path: Path) -> None:
-    """The bytes of its row are all holes, which cost nothing on the disk."""
+    """Its bytes are a hole of a sparse file, which takes no space on the disk."""
 
     def change(index: int, row: dict[str, int]) -> None:
         row["size"] = LARGEST_READ - 1
@@ -326,7 +326,7 @@ NO_PACKS = {"_cli", "_sources", "testing", "_conversion", "_measuring", "_viewin
 
 
 def test_files_of_packs_are_opened_in_one_place() -> None:
-    """`NO_PACKS` open sources, lists, journals, files to time and what they make: names that no pack has a say in."""
+    """The rooms in `NO_PACKS` open sources, lists, journals and outputs: files whose names do not come from packs."""
     root = Path(packer.__file__).parent
     found = set()
     for path in root.rglob("*.py"):

@@ -1,4 +1,4 @@
-"""What grows with a pack while it is made, and lies on the disk."""
+"""Data that grow while a pack is made, and are kept on the disk."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def test_a_vector_stays_what_it_was(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="needs files without names")
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
-    """Closed, or simply forgotten."""
-    gc.collect()  # what other tests forgot
+    """Neither by a spool that was closed, nor by one that was only dropped."""
+    gc.collect()  # spools of other tests
     before = psutil.Process().num_fds()
     for closed in (True, False):
         spool = Spool(tmp_path)

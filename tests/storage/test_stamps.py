@@ -1,4 +1,4 @@
-"""Sizes and times: those of the file system, on one thread or on many; which of them are the same."""
+"""Stamps: sizes and times of files, taken on one thread or on many, and the comparison of two stamps."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_which_are_the_same(one: Stamp, other: Stamp) -> None:
 def test_a_disk_that_keeps_less_of_a_time(size: int, when: int, grain: int, later: int) -> None:
     cut = size, when // grain * grain
     assert same_stamp((size, when), cut)
-    if when % 100:  # where nothing was cut, the least difference counts
+    if when % 100:  # a time with full precision equals only its own truncations
         other = (size, when + later)
         assert same_stamp((size, when), other) == any(
             other[1] % grain == 0 and when // grain == other[1] // grain for grain in (100, 10**3, 10**6, 10**9)

@@ -1,4 +1,4 @@
-"""Work on many things: in order, on threads, and not far ahead of whoever takes the results."""
+"""Work on many items, on threads: results in order, and not far ahead of the caller."""
 
 from __future__ import annotations
 

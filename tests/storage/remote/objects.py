@@ -1,4 +1,4 @@
-"""A server of objects on the loopback, which counts what is asked of it, and fails as it is told to."""
+"""A server of objects on the loopback interface, which records its requests and fails on demand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Asked:
-    """A request: its method, the object, the bytes wanted, its headers, and how many bytes of a body it was sent."""
+    """A request: method, object, range of bytes and headers, and the size of the body that was sent in response."""
 
     method: str
     name: str
@@ -30,14 +30,14 @@ class Asked:
 
 
 Fault = Callable[["_Handler", Asked], bool]
-"""Answers in place of the server, or returns False."""
+"""A function that answers instead of the server, or returns False."""
 
 
 @dataclass
 class ObjectServer:
-    """Objects by name, and what was asked of them.
+    """Objects by name, and the requests for them.
 
-    `/bucket/name` is understood by clients of S3 too.
+    S3 clients can read an object as `/bucket/name`.
     """
 
     objects: dict[str, bytes] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class ObjectServer:
         return sum(asked.sent for asked in self.asked if asked.method == method)
 
     def ranges_of(self, name: str) -> list[tuple[int, int]]:
-        """Return which bytes of an object were asked for."""
+        """Return the ranges of an object that were requested."""
         return [(a.begin or 0, a.end or 0) for a in self.asked if a.name == name and a.method == "GET"]
 
     def etag(self, name: str) -> str:
@@ -88,7 +88,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             method, path[1:], begin, end, {name.lower(): value for name, value in self.headers.items()}, query
         )
         objects = self.server.objects
-        if objects.closing.is_set():  # and this connection was kept
+        if objects.closing.is_set():  # on a connection that was kept open
             self.close_connection = True
             return
         objects.asked.append(asked)
@@ -102,7 +102,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.give(asked)
 
     def refuse(self, status: int, code: str, headers: dict[str, str] | None = None) -> None:
-        """Answer with an error, in the words of S3."""
+        """Answer with an error in the form of S3."""
         body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()
         self.send_response(status)
         for name, value in (headers or {}).items():
@@ -122,9 +122,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         whole: bool = False,
         cut: bool = False,
     ) -> None:
-        """Send the bytes that are wanted, or `body` in their place.
+        """Send the requested bytes, or `body` instead.
 
-        `says` is the length that the header has; `whole` ignores the range; `cut` ends the connection after the body.
+        `says` is the length in the header; `whole` ignores the range; `cut` closes the connection after the body.
         """
         objects = self.server.objects
         data, etag = objects.objects[asked.name], objects.etag(asked.name)
@@ -154,14 +154,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.cut()
 
     def cut(self) -> None:
-        """End the connection at once."""
+        """Reset the connection."""
         self.wfile.flush()
         self.close_connection = True
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.connection.close()
 
     def silent(self, seconds: float) -> None:
-        """Say nothing for a while; less where the server ends."""
+        """Send nothing for some seconds, or until the server ends."""
         self.server.objects.closing.wait(seconds)
 
     def log_message(self, format: str, *args: object) -> None:
@@ -177,7 +177,7 @@ class _Server(http.server.ThreadingHTTPServer):
         self.objects = objects
 
     def handle_error(self, request: object, client_address: object) -> None:
-        pass  # who asked went away
+        pass  # the client has gone
 
 
 @contextlib.contextmanager

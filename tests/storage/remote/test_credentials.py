@@ -1,4 +1,4 @@
-"""Credentials of the stores: from the variables and files of each ecosystem, as they are at each request."""
+"""Credentials of the stores, read from each ecosystem's variables and files for each request."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ObjectSe
 
 
 def signed(server: ObjectServer, url: str) -> str:
-    """Read an object, and return by which credentials it was asked for."""
+    """Read an object, and return the credentials of the request."""
     assert client.get(url, 100, 200) == DATA[100:200]
     return said_by(server.asked[-1])
 
@@ -46,7 +46,7 @@ def said_by(asked: Asked) -> str:
 
 
 def test_credentials_are_those_of_now(server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program sets and renews them after it has read something else."""
+    """A program may set and renew them after its first requests."""
 
     def expires(handler: _Handler, asked: Asked) -> bool:
         if "Credential=second/" in said_by(asked):
@@ -77,7 +77,7 @@ def test_credentials_are_those_of_now(server: ObjectServer, tmp_path: Path, monk
 
 
 def test_profiles_of_aws(server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The profile's region and endpoint hold too; a variable goes before what a file says."""
+    """The profile's region and endpoint apply too; a variable takes precedence over a file."""
     url = f"s3://{NAME}"
     (tmp_path / "CONFIG").write_text(f"[profile lab]\nendpoint_url = {server.url}\nregion = eu-central-1\n")
     keys = "[{0}]\naws_access_key_id = key-of-{0}\naws_secret_access_key = s\n"

@@ -1,4 +1,4 @@
-"""What a store, a disk and a process that dies can do: right bytes, or one line that names object and remedy."""
+"""Failures of a store, a disk or a process: right bytes, or one line that names the object and the remedy."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def opened(server: ObjectServer, cache_dir: str | None, seconds: float = 10.0) -
 
 
 def forget() -> None:
-    """Be as a new process is: nothing is open, and nothing was compared."""
+    """Make this process like a new one: nothing is open, and no checksum was compared."""
     blocks._opened.clear()
     fetcherprocess._state.memory = fetcherprocess.Memory(fetcherprocess.default_limit())
     fetcherprocess._state.mark ^= 2
 
 
 def once(fault: Callable[[_Handler, Asked], None], times: int = 2) -> Callable[[_Handler, Asked], bool]:
-    """Fail some times, and let what follows be answered."""
+    """Fail the first `times` requests, and let the server answer the others."""
     left = [times]
 
     def fails(handler: _Handler, asked: Asked) -> bool:
@@ -87,7 +87,7 @@ def test_what_passes_is_tried_again(server: ObjectServer, kept: str, fault: str,
 
 
 def test_a_signed_url_is_tried_again(server: ObjectServer, kept: str) -> None:
-    """The word credential in it, which an error shows, is none of the store."""
+    """The URL contains the word Credential, and so do its errors; they are not errors about credentials."""
     url = f"{server.url}/{NAME}?X-Amz-Credential=key&X-Amz-Signature=00"
     file = RemoteFile(url, settings=RemoteSettings(kept, 1 << 30, 10.0))
     server.faults.append(once(PASSING["503"], 4))
@@ -122,7 +122,7 @@ def test_what_stays_is_one_line_within_the_time_limit(server: ObjectServer, kept
 
 
 def test_a_host_that_is_not_there(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that never answered is given up at once; one that did may come back."""
+    """A host that never answered is given up at once; one that has answered may come back within the time limit."""
     with serving({NAME: DATA}) as server:
         file = opened(server, kept, 2.0)
         url = f"{server.url}/{NAME}"
@@ -152,7 +152,7 @@ def test_a_body_without_an_end_is_left(server: ObjectServer, kept: str) -> None:
             asked.sent += 1 << 16
         return True
 
-    file = opened(server, kept, 30.0)  # a busy machine takes longer than a second to send what is too much
+    file = opened(server, kept, 30.0)  # a busy machine takes longer than a second to send the excess bytes
     server.faults.append(endless)
     with pytest.raises(RemoteError, match="more bytes than"):
         file.read(500_000, 100)
@@ -227,7 +227,7 @@ def test_files_of_the_cache_that_go_under_a_reader(server: ObjectServer, kept: s
 
 
 def test_a_disk_that_is_full_costs_the_cache_alone(server: ObjectServer, kept: str) -> None:
-    """The limit holds in the fetcher too, which is started under it."""
+    """The fetcher inherits the limit."""
     code = (
         "import sys, resource; resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
         "from packer._storage.remote.place import RemoteFile\n"
@@ -359,7 +359,7 @@ if child:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a fork")
 def test_a_process_ends_without_leaving_anything_open(server: ObjectServer) -> None:
-    """One that lacked obstore at first, forked, and still reads on a thread when it ends."""
+    """The process lacks obstore at first, forks later, and still reads on a thread when it ends."""
     words = [sys.executable, "-X", "dev", "-W", "ignore::DeprecationWarning", "-c", ENDING, f"{server.url}/{NAME}"]
     ended = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")

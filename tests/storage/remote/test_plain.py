@@ -1,4 +1,4 @@
-"""Requests that packer makes by itself: kept connections, odd answers, signed URLs, and what obstore is asked for."""
+"""Requests that packer makes itself: persistent connections, odd answers, signed URLs, and the fallback to obstore."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def opened(server: ObjectServer, kept: Path, seconds: float = 10.0) -> RemoteFil
 
 
 def read_apart(file: RemoteFile) -> None:
-    """Read some ranges that lie far from each other, one after the other."""
+    """Read some ranges that are far apart, one after the other."""
     for begin in range(100_000, 1_900_000, 200_000):
         assert file.read(begin, 30_000) == DATA[begin : begin + 30_000]
 
@@ -52,21 +52,21 @@ def test_a_connection_is_kept(server: ObjectServer, tmp_path: Path) -> None:
 
 
 def closes(handler: _Handler, asked: Asked) -> bool:
-    """Answer, and end the connection without having said so."""
+    """Answer, and close the connection without notice."""
     handler.give(asked)
     handler.close_connection = True
     return True
 
 
 def says_more(handler: _Handler, asked: Asked) -> bool:
-    """Answer, and send what nobody asked for after it."""
+    """Answer, and send more bytes after the response."""
     handler.give(asked)
     handler.wfile.write(b"HTTP/1.1 206 Partial Content\r\n")
     return True
 
 
 def redirects(handler: _Handler, asked: Asked) -> bool:
-    """Send who asks to the same object by another URL."""
+    """Redirect the client to the same object at another URL."""
     if asked.query == "here":
         return False
     handler.send_response(302)
@@ -77,7 +77,7 @@ def redirects(handler: _Handler, asked: Asked) -> bool:
 
 
 def long_head(handler: _Handler, asked: Asked) -> bool:
-    """Answer with a header that is longer than any has to be."""
+    """Answer with a header of 40 kB."""
     handler.send_response_only(206)
     for number in range(40):
         handler.send_header(f"X-{number}", "x" * 1000)
@@ -91,7 +91,7 @@ def long_head(handler: _Handler, asked: Asked) -> bool:
 
 
 def many_digits(handler: _Handler, asked: Asked) -> bool:
-    """Answer with a length of more digits than Python makes a number of."""
+    """Answer with a length that has more digits than Python's `int` accepts."""
     handler.send_response_only(206)
     begin, end = asked.begin or 0, asked.end or 0
     handler.send_header("Content-Range", f"bytes {begin}-{end - 1}/{len(DATA)}")
@@ -142,7 +142,7 @@ def test_a_name_that_no_host_has_is_said(host: str, tmp_path: Path) -> None:
 
 
 def test_a_connection_serves_the_host_that_it_leads_to(server: ObjectServer) -> None:
-    """Though the store has another endpoint by the time at which the connection is put back."""
+    """The store's endpoint changes before the connection is put back; the new endpoint must not get this connection."""
     endpoints = [server.url]
 
     def store_of(url: str, seconds: float) -> tuple[Any, str]:
@@ -171,7 +171,7 @@ def test_a_connection_serves_the_host_that_it_leads_to(server: ObjectServer) -> 
         assert await ask(plain) == bytes(9), "the first connection leads to the first endpoint"
         for connection in connections:
             connection.close()
-        await asyncio.sleep(0)  # they end in the next round
+        await asyncio.sleep(0)  # they close in the next iteration of the event loop
 
     with serving({NAME: bytes(9)}) as other:
         asyncio.run(move(other))
@@ -184,7 +184,7 @@ def test_ranges_are_fetched_in_the_order_given_and_joined_where_they_meet(server
     file.ahead([*parts, (80_000, 10_000), (90_000, 10_000)])
     deadline = time.monotonic() + 20
     while len(server.ranges_of(NAME)) < len(parts) + 2 and time.monotonic() < deadline:
-        time.sleep(0.01)  # what somebody waits for would go first
+        time.sleep(0.01)  # a read that waits for bytes would be served first
     for begin, size in reversed(parts):
         assert file.read(begin, size) == DATA[begin : begin + size]
     begins = [begin for begin, _ in server.ranges_of(NAME)[1:]]

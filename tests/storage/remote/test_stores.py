@@ -1,4 +1,4 @@
-"""What is wrong with a store and stays so: one line that says it."""
+"""Lasting problems of a store: the error is one line that names the problem."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytest.importorskip("obstore", reason="needs obstore")
 
 @pytest.fixture
 def secured(tmp_path: Path) -> Iterator[str]:
-    """Return the URL of a server whose certificate nobody signed but itself."""
+    """Return the URL of a server with a self-signed certificate."""
     x509 = pytest.importorskip("cryptography.x509", reason="needs cryptography")
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -55,7 +55,7 @@ def test_a_certificate_that_nobody_trusts_is_said(secured: str) -> None:
 
 
 def test_an_endpoint_without_a_scheme_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """obstore would panic of it."""
+    """obstore itself would panic."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", "user:secret@127.0.0.1:9000")
     with pytest.raises(StoreError, match="AWS_ENDPOINT_URL is not a URL: it must begin with http") as caught:
         store_of("s3://bucket/a.lmdb", 1.0)
@@ -65,6 +65,6 @@ def test_an_endpoint_without_a_scheme_is_said(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("url", ["s3://bucket//a.lmdb", "https://host//a.lmdb", "s3://bucket/a//b", "s3://bucket/../a"])
 def test_a_url_with_an_empty_part_is_none(url: str) -> None:
-    """A store takes `/a.lmdb` and `a.lmdb` for two objects, and obstore for one."""
+    """`/a.lmdb` and `a.lmdb` are two objects to a store, but one to obstore."""
     with pytest.raises(RemoteError, match="the path of an object cannot have"):
         parse(url)
