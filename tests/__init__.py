@@ -1,4 +1,4 @@
-"""The tests; asserts of the conformance suite say what differs, as those of test modules do."""
+"""The tests. pytest rewrites the assertions of the conformance suite too, so that failures show the values."""
 
 import pytest
 

@@ -18,7 +18,7 @@ CATEGORIES = [
 
 
 def draw_coco(root: Path, count: int = 200) -> dict[str, Path]:
-    """Draw `count` small images below ``root / "images"``; return the files of annotations by what they are of."""
+    """Draw `count` small images below ``root / "images"``; return the annotation files by their content."""
     rng = np.random.default_rng(7)
     (root / "images" / "below").mkdir(parents=True)
     images, objects, people, captions = [], [], [], []

@@ -1,4 +1,4 @@
-"""The command `packer` and code of tests, run for real: in children of a server, or in a process of its own."""
+"""Run the command `packer`, or Python code of tests, in a child of a server or in a new process."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _line(powerless: bool) -> list[str]:
 
 
 def packer(*arguments: object, powerless: bool = False, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run `packer` to its end; its output is text. With `options`, of `subprocess.run`, Python is started for it."""
+    """Run `packer` to its end; its output is text. With `options` for `subprocess.run`, a new Python is started."""
     line = command(*arguments, powerless=powerless)
     if not options and (server := _command_server(powerless, torch=False)):
         return server.run(line[line.index("packer") + 1 :])
@@ -59,11 +59,11 @@ def packer(*arguments: object, powerless: bool = False, **options: Any) -> subpr
 def python(
     code: str | Path, *arguments: object, environment: Mapping[str, str] | None = None, check: bool = True
 ) -> subprocess.CompletedProcess[str]:
-    """Run Python code in another process that has packer and torch imported, where processes fork.
+    """Run Python code in another process; if the system can fork, packer and torch are already imported there.
 
-    The code sees what ``python -c CODE ARGUMENTS`` shows it, except that modules are imported already, which takes
-    longer than most code does. A path is a script, which sees what ``python SCRIPT ARGUMENTS`` shows it. A test of
-    imports, of a process's memory or of how Python starts needs a process of its own.
+    The code runs as with ``python -c CODE ARGUMENTS``, but without the time for the imports, which is longer than that
+    of most code. A path is a script, which runs as with ``python SCRIPT ARGUMENTS``. A test of imports, of a process's
+    memory or of the start of Python needs a process of its own.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def _python_server(
 def packer_many(
     commands: Iterable[Sequence[object]], *, powerless: bool = False
 ) -> list[subprocess.CompletedProcess[str]]:
-    """Run several commands, one after the other, in one other process: starting a process costs more than most do."""
+    """Run several commands in one other process: starting a process takes longer than most commands."""
     lines = [[str(argument) for argument in arguments] for arguments in commands]
     if server := _command_server(powerless, torch=False):
         result = server.run_many(lines)
@@ -111,7 +111,7 @@ def packer_many(
         code = "import json, sys; from tests.commandserver import run_many; run_many(json.load(sys.stdin))"
         line = [*_line(powerless), "-c", code]
         path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]))
-        told = os.environ | {"PYTHONPATH": path}  # `tests` is no part of what is installed
+        told = os.environ | {"PYTHONPATH": path}  # an installed packer has no `tests`
         result = subprocess.run(line, input=json.dumps(lines), capture_output=True, text=True, check=False, env=told)
     assert result.returncode == 0, result.stderr
     return [

@@ -1,7 +1,7 @@
-"""Commands in children of one process that has packer imported: starting Python takes longer than most commands do.
+"""Runs commands in children of one process that has imported packer: starting Python takes longer than most commands.
 
-What a child sees is what a command sees: `packer/__main__.py` runs in it as the main module, its streams are files or
-pipes, and an exception that nobody caught ends it with a traceback. Only the imports are there already.
+A child runs like a command: `packer/__main__.py` is its main module, its streams are files or pipes, and an uncaught
+exception ends it with a traceback. Only the imports are done already.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class CommandServer:
         return self._run(arguments=arguments)
 
     def run_many(self, lines: Sequence[Sequence[str]]) -> subprocess.CompletedProcess[str]:
-        """Do in a child what `run_many` says."""
+        """Run several commands in one child, by the function `run_many`."""
         return self._run(lines=lines)
 
     def run_code(
@@ -143,7 +143,7 @@ class Program:
         with contextlib.suppress(BrokenPipeError):
             self.stdin.write(input)
         self._close(self.stdin)
-        killer = threading.Timer(timeout, self.kill)  # which ends the reading
+        killer = threading.Timer(timeout, self.kill)  # ends the reading below
         killer.start()
         output = self.stdout.read()
         self.stdout.close()
@@ -211,18 +211,18 @@ def serve(torch: bool) -> None:
         _import_what_reads_images()
     gc.enable()
     for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]
-        finalizer.atexit = False  # those of torch take each child longer than its fork, and copy 30 MB
+        finalizer.atexit = False  # torch's finalizers would take each child longer than its fork, and copy 30 MB
     requests, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for line in requests:
         job = json.loads(line)
         if "status" in job:
-            answer = _ended(job["status"], os.WNOHANG)  # of a program, which runs beside others
+            answer = _ended(job["status"], os.WNOHANG)  # of a program, which runs at the same time as others
         else:
-            gc.freeze()  # so that a child's collections leave alone, and with it uncopied, what was there before
+            gc.freeze()  # so that a child's collections do not touch, and so copy, older objects
             answer = child = os.fork()
             if child == 0:
-                for stream in (requests, answers):  # which end with the server
+                for stream in (requests, answers):  # they end with the server
                     os.close(stream.fileno())
                 _end_with(_status(job))
             if "input" not in job:
@@ -282,12 +282,12 @@ def _run_as_main(code: str | None, script: str | None, arguments: Sequence[str])
 
 
 def _end_with(status: int) -> NoReturn:
-    """End this process as Python ends, but for the destruction of every object, which copies all of the memory."""
+    """End this process as Python does, but without destroying every object, which would copy all of the memory."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
-    if status < 0:  # as Python ends that was interrupted
+    if status < 0:  # as Python ends after an interrupt
         os.kill(os.getpid(), -status)
     os._exit(status)
 

@@ -1,4 +1,4 @@
-"""Trees and packs that many tests share, and how all tests run."""
+"""Trees and packs that many tests share, and settings of all tests."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from tests.spawn import quick_spawn
 from tests.turns import Turns
 from tests.visit import CHROMIUM, FLAGS
 
-# The first example pays for imports, and the machine may be busy: how long one takes says nothing.
+# The first example includes imports, and the machine may be busy: the time of an example means nothing.
 settings.register_profile("packer", deadline=None)
 settings.load_profile("packer")
 
-# Shrinking an example may take minutes, which tests on a GPU do not have: the first that fails is shown as it is.
+# Shrinking an example may take minutes, which tests on a GPU do not have: a failing example is shown as it is.
 settings.register_profile("gpu", deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 
 
-# Shells start what runs in the background without SIGINT, which the programs that are tested would inherit.
+# Shells start background jobs with SIGINT ignored, which the tested programs would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Images of containers often forbid Python to keep what it compiled: then each of the processes that tests start would
-# compile packer anew, which takes longer than most of what they do.
+# Container images often forbid Python to write bytecode: then every process that tests start would compile packer
+# anew, which takes longer than most of these processes work.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
@@ -51,7 +51,7 @@ sys.dont_write_bytecode = False
 # spin for a thread that does not run, up to ten times as long as they compute.
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 
-# What tests fetch stays out of the cache of the person who runs them.
+# Keep downloads of tests out of the user's cache.
 os.environ |= {"PACKER_CACHE_DIR": "", "PACKER_CACHE_SIZE": "1 GB"}
 
 
@@ -90,17 +90,17 @@ def _free_memory() -> int:
 
 @pytest.hookimpl(wrapper=True, optionalhook=True)
 def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
-    """Have one worker more than processors: whenever a test waits for a program, a disk or a clock, another goes on."""
+    """Use one worker more than CPUs: while a test waits for a program, a disk or a clock, another one runs."""
     return (yield) + ("PYTEST_XDIST_AUTO_NUM_WORKERS" not in os.environ)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Set how many examples are tried; ask the clock again before its verdict counts as wrong.
+    """Set the numbers of examples; repeat a failed measurement before it counts as a failure.
 
-    Other programs run on the machine too.
+    Other programs on the machine may disturb a measurement.
     """
     times, most = _sweep(config), config.getoption("--examples")
-    for function in {getattr(item, "function", None) for item in items}:  # one of many items, once
+    for function in {getattr(item, "function", None) for item in items}:  # each function once, for all of its items
         if is_hypothesis_test(function):
             _set_examples(function, times, most)
     for item in filter(_measures, items):
@@ -109,7 +109,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _set_examples(function: Any, times: int, most: int | None) -> None:
-    """Give a property more examples, or at most so many. A profile leaves those alone that say how many they want."""
+    """Give a property `times` as many examples, or at most `most`. A profile cannot change a property's own number."""
     wanted = getattr(function, "_hypothesis_internal_use_settings", settings())
     examples = wanted.max_examples * times if most is None else min(wanted.max_examples, most)
     function._hypothesis_internal_use_settings = settings(wanted, max_examples=examples)
@@ -124,7 +124,7 @@ _turns = Turns()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
-    """Let tests that measure run while no other test does, in whichever process."""
+    """Run tests that measure alone: no other process runs a test at the same time."""
     with _turns.take(alone=_measures(item), again=nextitem is not None and _measures(nextitem)):
         return (yield)
 
@@ -153,9 +153,9 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _dask_directory(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Let Dask work in pytest's directory, and also the programs that tests start: an interrupted one leaves files."""
+    """Let Dask use pytest's directory, also in programs that tests start: an interrupted program leaves files."""
     os.environ["DASK_TEMPORARY_DIRECTORY"] = str(tmp_path_factory.getbasetemp() / "dask")
-    if "dask" in sys.modules:  # which read its settings when it was imported
+    if "dask" in sys.modules:  # it has read its settings at the import
         sys.modules["dask"].config.refresh()
 
 
@@ -182,27 +182,27 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session")
 def common_tmp(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory of all workers of a session, for what takes long to make: under a lock, see `tests.turns`."""
+    """Return a directory that all workers share, for files that take long to make; use a lock, see `tests.turns`."""
     own = tmp_path_factory.getbasetemp()
     return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 @pytest.fixture(name="quick_spawn")
 def _quick_spawn() -> Iterator[None]:
-    """Let processes that are spawned start quickly, see `tests.spawn`."""
+    """Make spawned processes start quickly, see `tests.spawn`."""
     with quick_spawn():
         yield
 
 
 @pytest.fixture
 def disk_tmp() -> Iterator[Path]:
-    """A directory in the system's directory for temporary files, for what is about a disk and its cache."""
+    """Yield a directory in the system's directory for temporary files, for tests of a disk and its cache."""
     with tempfile.TemporaryDirectory(prefix="packer-test-") as directory:
         yield Path(directory)
 
 
 NUMBERED = 40
-"""So many images are in `numbered_tree`."""
+"""The number of images in `numbered_tree`."""
 
 
 class Trees(Protocol):

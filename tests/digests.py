@@ -2,10 +2,10 @@
 
 Two checkouts that convert alike print the same on one machine. The sources are drawn photos and images of other types
 and, with ``--source``, a tree of photos; each becomes a pack in every format, plain, resized, tiled, with fields, in
-parts and so on. What a format refuses is a line as well. packer's own version is blanked in the packs; those of the
-libraries are of the machine, and stand at the top.
+parts and so on. If a format refuses a variant, its line has the error. packer's own version is blanked in the packs;
+the versions of the libraries are printed first.
 
-All is written below ``--work``, whose name decides some bytes: it is the same in both runs.
+Everything is written below ``--work``. Some packs contain its name, so it must be the same in both runs.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ def say(line: str) -> None:
 
 
 def blank_version() -> None:
-    """Give packer another version, before its modules take it."""
+    """Set packer's version to 0, before its modules read it."""
     import packer
 
     packer.__version__ = "0"
-    for name in ("packer._version",):  # of checkouts that have it
+    for name in ("packer._version",):  # only some checkouts have it
         try:
             setattr(importlib.import_module(name), "__version__", "0")  # noqa: B010
         except ImportError:
@@ -139,7 +139,7 @@ def set_times(root: Path) -> None:
 
 
 def digests(tree: Path, out: Path) -> Iterator[tuple[str, str]]:
-    """Yield what each pack is, with the digest of its files, or the reason why there is none."""
+    """Yield a description of each pack, and the digest of its files or the error."""
     import packer
 
     table, masks = tree.parent / "table.csv", {"mask": "../masks/{path}.png"}
@@ -163,7 +163,7 @@ def digests(tree: Path, out: Path) -> Iterator[tuple[str, str]]:
 
 
 def repacked(tree: Path, path: Path, settings: dict[str, Any]) -> str:
-    """Return the digest of a pack that is made of another pack, which is resized already."""
+    """Return the digest of a pack that is converted from another pack, whose images are resized already."""
     import packer
 
     first = path.with_name("first.lmdb")
@@ -193,7 +193,7 @@ def appended(tree: Path, path: Path) -> str:
 
 
 def merged(tree: Path, out: Path) -> str:
-    """Return the digest of a pack that is merged of two halves."""
+    """Return the digest of a pack that is merged from two halves."""
     import packer
 
     path, halves = out / "merged.lmdb", [out / "one.lmdb", out / "two.lmdb"]
@@ -207,7 +207,7 @@ def merged(tree: Path, out: Path) -> str:
 
 
 def attempt(path: Path, make: Callable[[], object]) -> str:
-    """Return the digest of the pack that is made at a path, or the kind of the error; all that lies beside it goes."""
+    """Return the digest of the pack that `make` writes, or the class of the error. Remove the pack's directory."""
     path.parent.mkdir()
     try:
         make()

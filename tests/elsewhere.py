@@ -1,4 +1,4 @@
-"""Python code that imports packer, or packages beside it, from a directory that the tests made."""
+"""Run Python code that imports packer, or other packages, from a directory that the tests made."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [{directory!r}, os.envir
 
 
 def python_with(directory: Path, code: str, *arguments: object, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """Run Python code where a directory comes first; torch is imported already, and packer is not.
+    """Run Python code with a directory first on its path; torch is imported already, and packer is not.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A drawn pack with fields, whose pixels say where they are."""
+"""A drawn pack with fields, whose pixels encode their positions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KINDS = {
 
 
 def size_of(number: int) -> tuple[int, int]:
-    """Return height and width of an image; each has another."""
+    """Return height and width of an image; no two images have the same size."""
     return 60 + number, 90 - 2 * number
 
 
@@ -66,6 +66,6 @@ def samples() -> Iterator[dict[str, Any]]:
 
 
 def packed(path: Path) -> Path:
-    """Write the samples to a pack; the name says the format."""
+    """Write the samples to a pack; the suffix determines the format."""
     packer.pack(samples(), path, fields=KINDS, classes=CLASSES)
     return path

@@ -1,9 +1,9 @@
-"""Try the packer that is installed: convert a tree, and compare what the packs give with the files and with Pillow.
+"""Try the installed packer: convert a tree, and compare the packs with the files and with Pillow's pixels.
 
-``python tests/installed.py [--own] [TREE]``, and not with ``-m``, so that the packer beside this file stays out of
-sight. Without a tree images are drawn. Needs nothing but packer and what it needs; without torch no batches are read.
-Ends with status 1 where anything is not as it should be. The digests of a tree are the same on every machine, those
-of resized packs with the same Pillow.
+``python tests/installed.py [--own] [TREE]``, and not with ``-m``, which would import the packer of this repository.
+Without TREE, images are drawn. Needs only packer and its dependencies; without torch, no batches are read. Ends with
+status 1 if anything differs. The digests of a tree are the same on every machine, those of resized packs with the
+same Pillow.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def converted(tree: Path, pack: Path, *options: object) -> Path:
 
 
 def try_crops(pack: Path) -> None:
-    """End the program unless every decoder gives the same crops."""
+    """End the program if the decoders give different crops."""
     own = digest(batches(pack, "auto"))
     for name in installed_decoders():
         require(digest(batches(pack, name)) == own, f"{pack.name}: packer and {name} disagree on crops")
@@ -110,7 +110,7 @@ def require(condition: bool, otherwise: str) -> None:
 def run(*arguments: object) -> str:
     """Run packer's command and return what it printed."""
     line = [sys.executable, "-m", "packer", *map(str, arguments)]
-    elsewhere = Path(__file__).parent  # where no other packer lies: Python looks for modules there first
+    elsewhere = Path(__file__).parent  # without a packer in it: Python looks for modules there first
     done = subprocess.run(line, cwd=elsewhere, capture_output=True, text=True, check=False)
     require(done.returncode == 0, f"{' '.join(line)}:\n{done.stdout}{done.stderr}")
     return done.stdout

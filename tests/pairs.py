@@ -1,4 +1,4 @@
-"""Pairs of parameters in place of their product, where parameters do not know each other."""
+"""Pairs of parameters' values instead of the whole product, for parameters that do not depend on each other."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def pairwise(*indirect: str, **parameters: Collection[Any]) -> pytest.MarkDecora
 
     The values of `indirect` parameters go to the fixtures of their names.
 
-    Rows are chosen one by one, each to begin with the first pair that did not meet yet, and to have as many more of
-    these as it can.
+    Rows are chosen one by one. Each begins with the first pair that has not met yet, and has as many other new pairs as
+    possible.
     """
     values = [list(given) for given in parameters.values()]
     columns = range(len(values))

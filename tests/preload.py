@@ -1,4 +1,4 @@
-"""Import what processes need that are forked in place of spawned ones, see `tests.spawn`."""
+"""Import the modules of processes that are forked instead of spawned, see `tests.spawn`."""
 
 import contextlib
 import gc

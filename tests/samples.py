@@ -48,7 +48,7 @@ def content(path: Path) -> dict[str, bytes | None]:
 
 
 class Walked(list[str]):
-    """Names that count how often all of them were walked through."""
+    """A list of names that counts how often it was iterated."""
 
     walks = 0
 
@@ -67,7 +67,7 @@ def write_pack(
     change: Callable[[int, dict[str, Any]], None] = lambda index, row: None,
     **manifest: Any,
 ) -> Path:
-    """Write a pack with a format's own writer, without any of the checks that stand before it."""
+    """Write a pack with a format's own writer, without the checks of a conversion."""
     types = column_types(manifest.get("label_type", "class"), fields)
     writer = FORMATS[format].open_writer()(path, {}, TableBuilder(types=types).build())
     rows = TableBuilder(types=types)

@@ -1,4 +1,4 @@
-"""One small source of every kind that `packer.convert` takes, with the arguments that say what it is."""
+"""One small source of every kind that `packer.convert` takes, with the arguments for this kind."""
 
 from __future__ import annotations
 

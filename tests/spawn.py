@@ -1,4 +1,4 @@
-"""Processes that start quickly: forked from a process that has torch imported, in place of spawned."""
+"""Processes that start quickly: forked from a process that has imported torch, instead of spawned."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 def quick_spawn() -> Iterator[None]:
     """Fork the processes that packer spawns from a server: importing torch takes each of them longer than its work.
 
-    Everything that a process gets is still pickled, and nothing that tests changed in their own process is there; only
-    the imports are. A test of how processes start or end, or of their memory, needs spawned ones.
+    Arguments are still pickled, and changes that a test made in its own process are absent; only the imports are done
+    already. A test of the start, the end or the memory of processes needs spawned ones.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         yield
@@ -34,7 +34,7 @@ def quick_spawn() -> Iterator[None]:
 
 
 def _start_server() -> None:
-    """Start the server, if it does not run yet, where it finds `tests`."""
+    """Start the server, if it does not run yet, in the directory that contains `tests`."""
     from multiprocessing import forkserver
 
     multiprocessing.set_forkserver_preload(["tests.preload"])

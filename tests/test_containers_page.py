@@ -1,4 +1,4 @@
-"""docs/containers.md: its commands run on files of the tools it names, and its tables have all that there is."""
+"""docs/containers.md: its commands run on files of the tools it names, and its tables are complete."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COPIED = {
     "n5/z5py/group.n5": "volume.n5",
     "hdf5/images.h5": "images.h5",
 }
-"""Golden containers, and what the page calls them."""
+"""Golden containers, and their names on the page."""
 
 
 def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,7 +176,7 @@ def test_a_dataset_in_a_notebook_has_pictures_and_says_what_is_damaged(hostile: 
         assert page.tags.count("img") == 5
         assert "the checksum does not match" in page.text
         assert Page(dataset[:0]._repr_html_()).tags.count("figure") == 0
-    assert str(hostile) in repr(dataset)  # closed
+    assert str(hostile) in repr(dataset)  # also when it is closed
 
 
 def test_a_thousand_classes_are_few_lines(tmp_path: Path) -> None:

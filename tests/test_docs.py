@@ -1,4 +1,4 @@
-"""The README and the pages below docs/: what they show runs, what they name is there, their links lead somewhere."""
+"""The README and the pages below docs/: their code runs, the names in them exist, their links lead somewhere."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CHINESE = {
     "README.zh.md": "README.md",
     **{f"docs/zh/{name}.md": f"docs/{name}.md" for name in ("start", "imagenet", "augmenting")},
 }
-"""Pages in Chinese, and what they are of."""
+"""Pages in Chinese, and the English pages that they translate."""
 
 NAMING = [*PAGES, *(ROOT / name for name in ("formats.md", "SECURITY.md", "CONTRIBUTING.md", "benchmarks/README.md"))]
 LINKED = [*NAMING, *(ROOT / name for name in CHINESE), ROOT / "CHANGELOG.md"]
@@ -44,7 +44,7 @@ SMALLER = {
     r"per_class=\d+": "per_class=2, size=(48, 64)",
     r"range\(3\)": "range(2)",
 }
-"""What makes the pages' loops short: patterns, and what takes their place."""
+"""Replacements that shorten the pages' loops: patterns and their new text."""
 
 
 def fenced(path: Path, language: str) -> list[str]:
@@ -63,7 +63,7 @@ BLOCKS = [
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a directory with what the pages take for granted."""
+    """Return a directory with the files that the pages assume."""
     root = tmp_path_factory.mktemp("docs")
     draw_imagefolder(root / "imagenet" / "train", classes=3, per_class=4, size=(48, 64))
     draw_imagefolder(root / "imagenet" / "val", classes=3, per_class=2, size=(48, 64), seed=1)
@@ -79,7 +79,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 PACKS = ("train.lmdb", "val.lmdb", "photos.lmdb", "drawings.h5", "seg.lmdb", "coco.lmdb", "old.lmdb")
-"""What blocks of code take for granted."""
+"""The packs that blocks of code assume."""
 
 
 def draw_pairs_and_boxes(root: Path) -> None:
@@ -166,7 +166,7 @@ SEGMENTED = {
     "leftImg8bit/train/ulm/ulm_{}_leftImg8bit.png": "gtFine/train/ulm/ulm_{}_gtFine_labelIds.png",
     "DUTS-TR/DUTS-TR-Image/{}.jpg": "DUTS-TR/DUTS-TR-Mask/{}.png",
 }
-"""Where some sets of images have their images and masks."""
+"""The paths of images and masks in some data sets."""
 
 COMMANDS = [
     pytest.param(block, id=f"{page.stem}-{number}")
@@ -180,12 +180,12 @@ SHORTER = {
     r".*--cluster .*": "",  # needs SLURM
     r"packer convert .*(://|urls\.csv).*": "",  # needs a store of objects; has tests of its own
     r"packer doctor --train .*": "",  # runs the reader's own script; has tests of its own
-    r" --tiles": "",  # whose compiling takes as long as all the others together
+    r" --tiles": "",  # tiles have tests of their own
     r"--parts \d+": "--parts 2",
     r"imagenet21k": "imagenet/train",
     r"/shared/": "",
 }
-"""What lets the commands run here: patterns, and what takes their place."""
+"""Replacements that let the commands run here: patterns and their new text."""
 
 
 @pytest.mark.parametrize("block", COMMANDS)
@@ -256,14 +256,14 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 STARTS = [ROOT, *(ROOT / name for name in ("packer", "packer/_images", "tests", "benchmarks"))]
-"""Where the paths begin that the pages name."""
+"""The directories to which paths on the pages are relative."""
 
 CODE = re.compile(r"(?:[\w.-]+/)*(?:[\w-]+\.(?:py|c|h|md|sbatch|yaml|svg)|test_\w+)")
 OWN = re.compile(r"(?:packer|tests|fuzz|docs|scripts|benchmarks|examples|_[a-z]+|native|jpeg)/[\w./-]*|_[a-z]+")
 
 
 def names_of_files(page: Path) -> set[str]:
-    """Return what a page names in code and in commands: files of code, tests, and folders of the repository."""
+    """Return the names in a page's code and commands: files of code, tests, and folders of the repository."""
     text = page.read_text("utf-8")
     spans = re.findall(r"`([^`\s]+)`", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE))
     named = {span for span in spans if CODE.fullmatch(span) or OWN.fullmatch(span)}

@@ -60,7 +60,7 @@ for ranks in json.loads(sys.argv[1]):
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * len(ranks)
     print("---", flush=True)
 """
-"""Starts the script several times, one after the other, each time a process for each rank."""
+"""Runs the script several times, one run after the other, each with a process for every rank."""
 
 Rank = tuple[list[str], dict[str, str]]
 CPU = {"CUDA_VISIBLE_DEVICES": ""}

@@ -1,4 +1,4 @@
-"""The face of the package: what `import packer` gives is what a committed list says, and nothing else is public."""
+"""The public interface: `import packer` provides the names of a committed list, and nothing else is public."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIST = Path(__file__).with_name("face.txt")
 
 
 class _Text:
-    """An annotation or a default, shown as it is written in the code."""
+    """An annotation or a default whose repr is its text in the code."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -54,7 +54,7 @@ def members(kind: type) -> dict[str, Any]:
 
 
 def described(name: str) -> list[str]:
-    """Return the lines that say what a public name is: its signature; of a class its bases and its own members."""
+    """Return the lines for a public name: its signature; for a class, its bases and its own members."""
     value = getattr(packer, name)
     if not isinstance(value, type):
         return [f"{name}{signature(value)}" if callable(value) else name]
@@ -74,7 +74,7 @@ def face() -> str:
 
 
 def test_the_face_is_the_committed_list() -> None:
-    """`python -m tests.test_face` writes the list anew; the difference is what users of packer will notice."""
+    """`python -m tests.test_face` writes the list anew; users of packer will notice every difference."""
     assert face() == LIST.read_text("utf-8")
 
 
@@ -143,10 +143,10 @@ ALONE = {
     "verify": {"digest", "repair", "with"},
     "view": {"no_browser", "html"},
 }
-"""Options that are the command's alone, as the guide says."""
+"""Options that only the command has, as the guide explains."""
 
 READING = {"cache_dir", "cache_size", "timeout"}
-"""How a pack at a URL is read: `open_dataset` and `open_pack` have the keywords, other functions read the variables."""
+"""Settings for a pack at a URL: `open_dataset` and `open_pack` have keywords, other functions read variables."""
 
 
 def test_options_of_a_command_are_keywords_of_the_function_of_its_name() -> None:
@@ -177,7 +177,7 @@ if __name__ == "__main__":
 
 
 def test_what_is_public_is_explained_in_public_words() -> None:
-    """A reader of ``help(packer.Loader)`` need not know what only the code knows."""
+    """Docstrings such as ``help(packer.Loader)`` shows do not mention private modules, nor `available_cpus`."""
     for name in set(packer.__all__) - {"__version__"}:
         value = getattr(packer, name)
         own = members(value).items() if isinstance(value, type) else ()

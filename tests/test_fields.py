@@ -1,4 +1,4 @@
-"""Fields: every kind's values are stored and come back, and what is none of a kind is refused in words."""
+"""Fields: values are stored and read back; invalid values are refused, with the reason."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_what_is_no_value_of_a_kind_is_refused(field, value, problem):
     ],
 )
 def test_what_is_no_field_is_refused(members):
-    with pytest.raises(ValueError):  # noqa: PT011 - of each its own words
+    with pytest.raises(ValueError):  # noqa: PT011 - each has its own message
         Field.from_json(members)
 
 

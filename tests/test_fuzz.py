@@ -1,4 +1,4 @@
-"""The fuzz targets: they hold for their seeds and for what fuzzing found, and a short fuzzing run finds nothing."""
+"""The fuzz targets pass with their seeds and with earlier findings, and a short fuzzing run finds nothing."""
 
 from __future__ import annotations
 

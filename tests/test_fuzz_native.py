@@ -1,4 +1,4 @@
-"""Fuzzing of packer's C: its targets read what they begin with, and the planted faults fit the C of today."""
+"""Fuzzing of packer's C: targets and seeds fit together, and the planted faults fit the current C code."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_every_target_has_seeds_of_which_none_is_too_long(tmp_path: Path) -> Non
     for name in CONTROLS:
         sizes = [path.stat().st_size for path in (tmp_path / name).iterdir()]
         assert len(sizes) > 20
-        assert max(sizes) < 1 << 15  # which is as long as an input may become
+        assert max(sizes) < 1 << 15  # the greatest length of an input
 
 
 def test_every_target_has_a_planted_fault() -> None:
@@ -53,7 +53,7 @@ def test_a_planted_fault_fits_the_c_of_today(path: Path) -> None:
     line = ["patch", "--dry-run", "--force", "-p1", "-d", ROOT, "-i", path]
     result = subprocess.run(line, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout
-    assert "fuzz" not in result.stdout.replace(str(ROOT), "")  # as patch calls lines that have changed
+    assert "fuzz" not in result.stdout.replace(str(ROOT), "")  # patch reports it if the context has changed
 
 
 def test_a_target_that_there_is_not_is_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,7 +66,7 @@ def test_a_target_that_there_is_not_is_named(capsys: pytest.CaptureFixture[str])
 def test_a_finding_is_named_and_ends_the_run_with_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The compiler is none here: it writes a target that finds something at once."""
+    """The compiler is a script; it writes a target that has a finding at once."""
     compiler, found = tmp_path / "clang", tmp_path / "crash-1"
     compiler.write_text(COMPILER.format(found=found))
     compiler.chmod(0o755)
@@ -85,6 +85,6 @@ def test_drawn_pngs_are_ones_that_pillow_takes() -> None:
     for data in pngs:
         try:
             taken += pillow.decode(data).size > 0
-        except ImageError:  # of some, chunks say what Pillow refuses
+        except ImageError:  # some have chunks that Pillow refuses
             continue
     assert taken > 50

@@ -1,4 +1,4 @@
-"""Packs that were written once open for ever, and give what they gave; those of a later packer are refused by name."""
+"""Packs of earlier versions stay readable, with the recorded samples; an error names packs of a newer schema."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def named(path: Path) -> str:
 
 
 class Recorded(NamedTuple):
-    """What was written down of a sample; `tiles` are rows and columns, None where it is no tiled JPEG."""
+    """The recorded data of a sample; `tiles` has the numbers of rows and columns, or is None for an untiled image."""
 
     name: str
     label: int | float
@@ -167,7 +167,7 @@ def test_resized_crops_through_tiles_are_those_of_the_whole(path: Path, crop: An
 
 @tiled
 def test_of_a_later_tile_segment_the_whole_is_decoded(path: Path, tmp_path: Path) -> None:
-    """The pack is a copy in which every tile segment says version 3, in place; their own checksums fit."""
+    """In a copy of the pack, every tile segment has version 3, and a correct checksum of its own."""
     copy = copied(path, tmp_path)
     with open_pack(path) as reader:
         stored = [bytes(reader.read(index)) for index in range(len(reader))]
@@ -193,7 +193,7 @@ def assert_regions(dataset: ImageDataset, expected: list[Recorded]) -> None:
 
 
 def of_version(data: bytes, version: int) -> bytes:
-    """Return a tiled JPEG whose segment says another version, with the checksum that fits."""
+    """Return a tiled JPEG whose tile segment has another version, and a correct checksum."""
     tiles = read_tiles(data)
     assert tiles is not None
     fixed = bytearray(data[tiles.segment + 4 : tiles.table - 4])
@@ -212,7 +212,7 @@ def test_a_newer_schema_is_refused_by_name(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", [path for path in PACKS if path.stem.endswith("-parts")], ids=named)
 def test_a_part_of_a_newer_schema_is_named(path: Path, tmp_path: Path) -> None:
-    """The table of the whole still leads to every sample, so the samples are read; verification says what is wrong."""
+    """The table of the joined pack still locates every sample, so all can be read; verification names the part."""
     copy = copied(path, tmp_path)
     make_newer(copy / f"part-00001{path.suffix}")
     found = [str(damage) for damage in verify(copy)]
@@ -235,7 +235,7 @@ def copied(path: Path, directory: Path) -> Path:
 
 
 def make_newer(path: Path) -> None:
-    """Raise the schema in the manifest of a pack, in place, with the seal that fits; of parts, in the whole's."""
+    """Raise the schema in a pack's manifest, in place, with a correct checksum; in a joined pack, that of the whole."""
     with open_pack(path) as reader:
         before, schema = reader.manifest.to_json(), reader.manifest.schema
     assert before.startswith(b'{"schema":%d,' % schema)
@@ -244,7 +244,7 @@ def make_newer(path: Path) -> None:
 
 
 def replace_in(path: Path, before: bytes, after: bytes) -> None:
-    """Replace bytes, which stand in one file of a pack, by as many others."""
+    """Replace bytes that occur once in a pack's files by as many other bytes."""
     assert len(before) == len(after)
     files = [path] if path.is_file() else [file for file in sorted(path.rglob("*")) if file.is_file()]
     (file,) = (file for file in files if before in file.read_bytes())

@@ -1,4 +1,4 @@
-"""scripts/gpu: missing requirements are one line, and every part gives the reason of a failure."""
+"""scripts/gpu: it reports missing requirements in one line, and for every part the reason of a failure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ needs_no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a ma
 
 
 def missing(*arguments: str, python: str = sys.executable, **environment: str) -> str:
-    """Return the line that the script ends with on a machine that lacks something."""
+    """Run the script where something is missing; return its only line, without the prefix."""
     result = subprocess.run(
         ["/bin/sh", str(SCRIPT), *arguments],
         capture_output=True,
@@ -114,7 +114,7 @@ def test_missing_and_broken_wheels_are_reported(tmp_path: Path) -> None:
 
 @pytest.fixture
 def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return the program in a checkout of its own, which is empty."""
+    """Return the program with an empty checkout of its own."""
     spec = importlib.util.spec_from_file_location("gpu_program", ROOT / "scripts" / "gpu.py")
     assert spec is not None
     assert spec.loader is not None

@@ -199,7 +199,7 @@ FLOORS = [
     ["_measuring", "_viewing"],
     ["_cli", "testing"],
 ]
-"""The rooms of the package, the lowest first. A room knows those on lower floors, and no other on its own floor."""
+"""The rooms of the package, the lowest first. A room imports only rooms on lower floors."""
 
 
 def room(module: str) -> str:

@@ -1,4 +1,4 @@
-"""What is installed: the wheel and its tag, what is said where C is missing, and packer's name on the index."""
+"""Installation: the wheel and its tag, the messages if the compiled C is missing, and packer's name on the index."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ IGNORED = shutil.ignore_patterns("*.so", "*.pyd", "__pycache__")
 
 
 class Builder:
-    """What a wheel is built from, as an sdist has it: without git, and without a trace of earlier builds."""
+    """The unpacked sdist from which wheels are built: without git, and without files of earlier builds."""
 
     def __init__(self, folder: Path) -> None:
         pytest.importorskip("setuptools", minversion="77", reason="needs setuptools 77")
@@ -70,7 +70,7 @@ class Builder:
         return wheel
 
     def build_again(self, **environment: str) -> Path:
-        """Build a wheel by what pip calls for that; pip itself takes longer than the rest."""
+        """Build a wheel with the function that pip calls; pip itself takes longer than the rest."""
         into = self.folder / "dist"
         shutil.rmtree(into, ignore_errors=True)
         code = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
@@ -80,7 +80,7 @@ class Builder:
         return wheel
 
     def touch(self) -> None:
-        """Make the sources newer than what was compiled of them."""
+        """Make the sources newer than the compiled files."""
         for source in (self.folder / "packer/_images/native").rglob("*.c"):
             os.utime(source)
 
@@ -100,7 +100,7 @@ def builder(common_tmp: Path) -> Builder:
 
 
 def hasty_compiler(folder: Path) -> Path:
-    """Return a compiler that does not optimise, and that has read the header of x86's vectors, where there is one."""
+    """Return a compiler that does not optimise, with a precompiled header of x86's vector instructions on x86."""
     flags = [*(ROOT / "packer/_images/native/compile_flags.txt").read_text().split(), "-fPIC", "-O0", "-g0"]
     header = folder / "vectors.h"
     header.write_text("#include <immintrin.h>\n")
@@ -114,7 +114,7 @@ def hasty_compiler(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def wheels(builder: Builder, common_tmp: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Return two wheels: one of this machine's compiler, and one that was built after it, without a compiler."""
+    """Return two wheels: one with compiled C, and one that was built from the same folder later, without a compiler."""
     with_c, without = common_tmp / "wheel with C", common_tmp / "wheel without C"
     with locked(common_tmp / "wheels.lock"):
         if not without.exists():
@@ -127,7 +127,7 @@ def wheels(builder: Builder, common_tmp: Path, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(scope="module")
 def without_c(wheels: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a directory with what a wheel holds that was built without a compiler."""
+    """Return a directory with the files of the wheel that was built without a compiler."""
     root = tmp_path_factory.mktemp("installed")
     with zipfile.ZipFile(wheels[1]) as file:
         file.extractall(root)
@@ -135,7 +135,7 @@ def without_c(wheels: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactor
 
 
 def run(code: str, installed: Path, *arguments: object, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """Run Python code with the packer that lies in a directory."""
+    """Run Python code with the packer in a directory."""
     return subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": str(installed)},
@@ -149,7 +149,7 @@ def run(code: str, installed: Path, *arguments: object, check: bool = True) -> s
 @needs_sources
 @pytest.mark.skipif(shutil.which("nm") is None or sys.platform != "linux", reason="needs nm, of binutils")
 def test_c_asks_the_system_for_nothing_that_wheels_may_not(wheels: tuple[Path, Path], tmp_path: Path) -> None:
-    """So scripts/wheels, which few people run, is not the first to find it."""
+    """Otherwise only scripts/wheels, which is rarely run, would find the function."""
     if not binaries(wheels[0]):
         pytest.skip("needs a C compiler")
     check = runpy.run_path(str(ROOT / "scripts" / "wheels.py"))["strange_names"]
@@ -161,7 +161,7 @@ def test_c_asks_the_system_for_nothing_that_wheels_may_not(wheels: tuple[Path, P
 
 
 def needed(requirements: Iterable[str]) -> set[str]:
-    """Return the names of what requirements without extras lead to, as far as it is installed."""
+    """Return the names of the packages that requirements lead to, without their extras."""
     found = set[str]()
     waiting = list(requirements)
     while waiting:
@@ -174,7 +174,7 @@ def needed(requirements: Iterable[str]) -> set[str]:
 
 @pytest.fixture
 def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Return the programs of an environment that has a wheel, and of what is installed here what the wheel requires."""
+    """Return the directory of programs of an environment that has only a wheel and the packages it requires."""
     wheel = request.config.getoption("--wheel") or request.getfixturevalue("wheels")[0]
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
     packages = next((tmp_path / "bare").rglob("site-packages"))
@@ -192,7 +192,7 @@ def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def plain() -> dict[str, str]:
-    """Return the environment without variables for Python, which would let it see what lies elsewhere."""
+    """Return the environment without Python's variables, which could add other directories to its path."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
@@ -343,7 +343,7 @@ def test_the_version_says_that_all_is_well() -> None:
 
 
 def test_the_version_names_the_libraries_that_are_used_on_request() -> None:
-    """They are installed with packer; the system's libjpeg-turbo, over PyTurboJPEG, is not chosen by itself."""
+    """They are installed with packer; the system's libjpeg-turbo, through PyTurboJPEG, is only used on request."""
     pytest.importorskip("lmdb")
     pytest.importorskip("turbojpeg")
     _, others, on_request = run(VERSION, ROOT).stdout.splitlines()
@@ -401,7 +401,7 @@ def test_the_advice_names_missing_avx2_and_its_cure() -> None:
 
 @pytest.mark.parametrize("machine", ["x86_64", "AMD64", "aarch64", "ARM64"])
 def test_the_advice_names_a_compiler_without_vectors_and_its_cure(machine: str) -> None:
-    """As MSVC, whose vectors packer does not use, where the processor has them."""
+    """For example MSVC, whose vector instructions packer does not use."""
     pytest.importorskip("packer._images._native")
     plain = "import packer._images._native as c; c.VECTORS = c.COMPILED_VECTORS = ''\n"
     said = run(f"import platform; platform.machine = lambda: {machine!r}\n{plain}{ADVICE}", ROOT).stdout
@@ -487,7 +487,7 @@ def test_the_name_on_the_index_is_the_same_everywhere() -> None:
 
 @needs_sources
 def test_the_environment_of_the_scripts_has_a_torchvision_that_works(tmp_path: Path) -> None:
-    """The hook lies in an environment of its own here, whose packages are those of this one."""
+    """The hook is installed into a new environment, which has the packages of this one."""
     pytest.importorskip("packer.testing.reference").torchvision()
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
     (python,) = (tmp_path / "venv").glob("*/python" + (".exe" if os.name == "nt" else ""))
@@ -506,7 +506,7 @@ print(torchvision.models.resnet18().eval()(torch.zeros(1, 3, 32, 32)).shape)
 
 @pytest.mark.parametrize("first", ["", "from . import extension"], ids=["registrations first", "no _has_ops"])
 def test_the_hook_lets_any_torchvision_be_imported_and_hides_no_finder(tmp_path: Path, first: str) -> None:
-    """The torchvision here is found by the finder after the hook, as one that was installed editable is."""
+    """The finder after the hook finds this torchvision, as with an editable installation."""
     package = tmp_path / "torchvision"
     package.mkdir()
     (package / "__init__.py").write_text(f"{first}\nfrom . import _meta_registrations\n")

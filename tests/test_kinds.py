@@ -1,4 +1,4 @@
-"""Each kind of field goes through all that packer does with fields: a kind that is forgotten somewhere fails here."""
+"""Every operation on fields, with every kind of field: a kind that was forgotten somewhere fails here."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def levels(*shape: int) -> Any:
 
 
 class Example(NamedTuple):
-    """A field of a kind, and what its values do.
+    """A field of a kind, with a value and the expected results.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Example(NamedTuple):
     batch : type
         The type of a batch of two values.
     shown : str
-        What the viewer has of a value beyond its words; empty if nothing.
+        The key of a value's description in the viewer, in addition to its text; empty if none.
     condition : str
         A condition that is true of the value.
     misplaced : object

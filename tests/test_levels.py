@@ -1,4 +1,4 @@
-"""The levels that scripts install: shown, remembered, completed after an interruption; for real, from local wheels."""
+"""The levels that scripts install: shown, remembered, completed after an interruption; installed from local wheels."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def levels() -> ModuleType:
 
 
 class Environment:
-    """An environment, and a directory with what levels.py reads; packages come from wheels that lie there."""
+    """An environment, and a directory with the files that levels.py reads, and with wheels of the packages."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.wheels = root, root / "wheels"
@@ -65,7 +65,7 @@ class Environment:
         (root / "pyproject.toml").write_text("")
 
     def reset(self) -> None:
-        """Forget all that a test installed, and write the wheels."""
+        """Remove all that a test installed, and write the wheels."""
         for pattern in ("tiny*", "more*", "missing*", "~*"):
             for path in self.packages.glob(pattern):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -184,7 +184,7 @@ def test_two_runs_do_not_install_at_the_same_time_and_a_run_can_be_stopped(envir
 
 @pytest.mark.skipif(shutil.which("pgrep") is None, reason="needs pgrep")
 def test_the_installer_ends_with_the_script_that_asked_for_it(environment: Environment) -> None:
-    """Its package is a source tree whose build does not end."""
+    """The package is a source archive whose build does not end."""
     source = environment.wheels / "tiny-1.0"
     source.mkdir()
     for wheel in environment.wheels.glob("*.whl"):

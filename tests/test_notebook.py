@@ -77,7 +77,7 @@ def shown(output: Any) -> str:
 
 
 def is_bar(output: Any) -> bool:
-    """Tell whether an output is a bar that came to its end: of text, or the notebook's with ipywidgets."""
+    """Tell whether an output is a bar: as text, which must have reached its end, or as a widget of ipywidgets."""
     return "120/120" in shown(output) or "application/vnd.jupyter.widget-view+json" in output.get("data", {})
 
 

@@ -1,4 +1,4 @@
-"""A release: one version everywhere, a recipe that needs what the package needs, addresses that lead to pages."""
+"""A release: one version everywhere, a conda recipe with the package's requirements, addresses that lead to pages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_version_and_its_date_are_the_same_everywhere() -> None:
 
 
 CONDA = {"torch": "pytorch", "lmdb": "python-lmdb", "pyturbojpeg": "pyturbojpeg"}
-"""What conda calls the packages that have other names on the index."""
+"""Names of packages on conda that differ from those on the index."""
 
 
 def test_the_conda_recipe_needs_what_the_package_needs() -> None:

@@ -1,4 +1,4 @@
-"""Masks of polygons and run lengths: pycocotools' pixels, and pycocotools' texts."""
+"""Masks of polygons and run lengths have the pixels of pycocotools, and its compressed texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that only people run, in scripts and benchmarks, begin at least: a name that moved is found here."""
+"""Programs in scripts and benchmarks that no test runs can at least start: a name that has moved is found here."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ sys.exit("no help: " + ", ".join(failed) if failed else 0)
 
 
 def test_every_benchmark_imports_what_it_needs_and_says_how_it_is_used() -> None:
-    """In one process, whose imports serve all of them."""
+    """All run in one process, which imports each module once."""
     done = python(HELP, *PROGRAMS, check=False)
     assert done.returncode == 0, done.stderr
 
 
 def imported(text: str) -> list[str]:
-    """Return lines that import names from packer, wherever they stand in a program; its functions import some later."""
+    """Return a program's lines that import names from packer, also those inside functions."""
     found = re.findall(r"^ *(from packer[\w.]* import (?:\([^)]*\)|[^\n(]*))", text, re.MULTILINE)
     return [re.sub(r"#[^\n]*", "", one) for one in found]
 

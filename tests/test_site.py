@@ -1,4 +1,4 @@
-"""The pages of docs/ as a site, its plots, and the pages in Chinese beside those in English."""
+"""The pages of docs/ as a site, its plots, and the Chinese pages compared with the English ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import packer
 from tests.test_docs import CHINESE
 
 LOADED = r"<(?:script|img|iframe|source|link)\b[^>]*?(?:src|href)=\"(?:https?:)?//[^\"]*\""
-"""What a browser loads from another host."""
+"""Elements that a browser loads from another host."""
 
 ROOT = Path(packer.__file__).parents[1]
 
@@ -37,7 +37,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_site_asks_no_other_host(site: Path) -> None:
-    """A page may link to other hosts; nothing that a browser loads by itself may lie there."""
+    """A page may link to other hosts, but a browser must load nothing from them."""
     pages = list(site.rglob("*.html"))
     assert len(pages) >= 30
     for page in pages:
@@ -61,9 +61,9 @@ WIDE = """
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_no_code_is_wider_than_its_column(browser: Any, site: Path) -> None:
-    """A long line goes on below its indentation; what is copied has no break there."""
+    """A long line is wrapped below its indentation; copied text has no line break there."""
     page = browser.new_page(java_script_enabled=False)  # scripts move nothing, and take a quarter of the time
-    for file in sorted({*site.rglob("*.html")} - {site / "index.html"}):  # which leads on to another page
+    for file in sorted({*site.rglob("*.html")} - {site / "index.html"}):  # it redirects to another page
         page.goto(file.as_uri())
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 900})
@@ -108,7 +108,7 @@ def test_the_plot_of_the_readme_shows_each_tool_at_its_best() -> None:
 
 
 def test_the_reference_has_every_public_name() -> None:
-    """Those of `packer.errors` and `packer.samplers` are there as a whole."""
+    """`packer.errors` and `packer.samplers` are documented as whole modules."""
     page = (ROOT / "docs" / "api.md").read_text("utf-8")
     there = {*re.findall(r"^\.\. auto(?:class|function):: (\w+)$", page, re.MULTILINE), "__version__"}
     assert set(packer.__all__) - there - {*packer.errors.__all__, *packer.samplers.__all__} == set()

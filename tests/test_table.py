@@ -34,7 +34,7 @@ def crc32c(data: bytes) -> int:
 
 
 def seal(document: object) -> bytes:
-    """Return a JSON object as a manifest, whatever is in it, with a checksum that fits."""
+    """Return any JSON object as the bytes of a manifest, with a correct checksum."""
     body = json.dumps(document, separators=(",", ":")).encode()[:-1]
     return body + b',"crc32c":"%08x"}' % crc32c(body)
 
@@ -130,7 +130,7 @@ def test_ends_that_lie_elsewhere_raise_or_stay_inside(blob: bytes, ends: list[in
 
 @given(blob=st.binary(max_size=20), ends=st.lists(INT64 | st.integers(-3, 25), min_size=1, max_size=5))
 def test_joined_names_are_the_same_or_none(blob: bytes, ends: list[int]) -> None:
-    """Whatever a part's ends are; also those that leave bytes of its blob to no name."""
+    """For any ends of a part, also if some bytes of its blob belong to no name."""
     stored, others = Names(np.frombuffer(blob, np.uint8), np.array(ends, np.int64)), Names.of(["x", "yz"])
     expected = [*others.each_encoded(), *stored.each_encoded(), *others.each_encoded()]
     found = list(Names.joined([others, stored, others]).each_encoded())
@@ -150,7 +150,7 @@ def test_joined_names_are_the_same_or_none(blob: bytes, ends: list[int]) -> None
 )
 @example(blob=bytes(range(10)), ends=[6, 2, 9], start=1, stop=3)
 def test_a_stretch_has_the_same_names(blob: bytes, ends: list[int], start: int, stop: int) -> None:
-    """Also where ends go back and forth: a name may begin before the stretch does."""
+    """Also if the ends are not sorted: then a name may begin before the stretch."""
     stored = Names(np.frombuffer(blob, np.uint8), np.array(ends, np.int64))
     stretch = stored.between(start, stop) if start < len(ends) else stored.between(0, len(ends))
     expected = list(stored.each_encoded())[start:stop] if start < len(ends) else list(stored.each_encoded())
@@ -162,7 +162,7 @@ def test_a_stretch_has_the_same_names(blob: bytes, ends: list[int], start: int, 
 
 
 def test_a_name_that_is_too_long_is_none() -> None:
-    """Ends that go back and forth would give the same long name again and again, in any number of rows."""
+    """With ends that are not sorted, any number of rows could have the same long name."""
     blob, size = np.zeros(LONGEST_NAME + 1, np.uint8), LONGEST_NAME
     found = Names(blob, np.array([size, size + 1, 0, size + 1], np.int64))
     assert [name and len(name) for name in found.each_encoded()] == [size, 1, None, None]

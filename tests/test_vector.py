@@ -1,4 +1,4 @@
-"""Vectors in files: memory that forks share, or, of very large tables, what the file holds at the moment."""
+"""Vectors in files: read into memory that forks share, or, for very large tables, read from the file each time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def vector(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     if not request.param:
         monkeypatch.setattr("packer._storage.packfile.MOST_HELD", 1000)
     (tmp_path / "file").write_bytes(bytes(8) + VALUES.tobytes())
-    with PackFile(tmp_path / "file") as file:  # which is closed before the vector is read
+    with PackFile(tmp_path / "file") as file:  # closed before the vector is read
         found = file.vectors({"a": (8, len(VALUES), "<i8")})["a"]
     assert isinstance(found, Vector)
     assert found.held == request.param
@@ -61,7 +61,7 @@ def test_a_file_that_became_another_is_refused(vector: Vector, tmp_path: Path) -
             way()
     with (tmp_path / "file").open("r+b") as file:
         file.write(bytes(8) + VALUES.tobytes())
-    os.utime(tmp_path / "file", ns=(2, 2))  # it was touched, and is what it was
+    os.utime(tmp_path / "file", ns=(2, 2))  # touched, with the original content
     assert np.array_equal(vector.array(), VALUES)
 
 

@@ -1,4 +1,4 @@
-"""Conditions: what they choose is what Python says row by row, and what is none is refused in words, at its place."""
+"""Conditions choose the rows that Python chooses; errors in conditions have the reason and the position."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from packer.errors import OptionError
 
 Row = dict[str, Any]
 Said = tuple[str, Callable[[Row], bool | None]]
-"""A condition, and what Python says of it: true, false, or None, which is unknown."""
+"""A condition, and the same test in Python: True, False, or None for unknown."""
 
 CLASSES = {"cat": 0, "dog": 1, "a b": 7}
 DTYPES = {"age": np.int8, "id": np.int64, "score": np.float32, "weight": np.float64}
@@ -68,7 +68,7 @@ def quoted(text: str) -> str:
 
 
 def comparing(name: str, how: str, literal: str, value: Any) -> list[Said]:
-    """Return a comparison, and the same one turned round."""
+    """Return a comparison, and the same one with its sides exchanged."""
     mirrored = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(how, how)
 
     def said(row: Row) -> bool | None:
@@ -78,7 +78,7 @@ def comparing(name: str, how: str, literal: str, value: Any) -> list[Said]:
 
 
 def rounded(name: str, number: float) -> Any:
-    """Return a number as a column of floats takes it: a fraction as the nearest, unless that would be infinite."""
+    """Return a number as a column compares it: a fraction in the column's precision, unless that is infinite."""
     if name not in ("score", "weight") or float(number).is_integer():
         return number
     with np.errstate(over="ignore"):
@@ -141,7 +141,7 @@ def unless_null(name: str, test: Callable[[Any], bool]) -> Callable[[Row], bool 
 
 
 def joined(parts: list[Said], word: str) -> Said:
-    deciding = word == "or"  # which truth value decides alone
+    deciding = word == "or"  # the truth value that decides alone
 
     def said(row: Row) -> bool | None:
         found = [test(row) for _, test in parts]
@@ -172,14 +172,14 @@ def test_what_is_chosen_is_what_python_says_row_by_row(condition: Said, rows: li
 
 
 WHOLE = [2**24, 2**53, 2**63, 2**64]
-"""Where integers begin that floats do not hold, and where those end that 64 bits hold."""
+"""Limits of the integers that float32, float64, int64 and uint64 hold exactly."""
 NEAR = st.sampled_from(WHOLE).flatmap(lambda edge: st.integers(edge - 3, edge + 3)) | st.integers(-4, 4)
 SIGNED = st.tuples(NEAR, st.sampled_from([1, -1])).map(lambda drawn: drawn[0] * drawn[1])
 
 
 @st.composite
 def number_columns(draw: Any, rows: int) -> np.ndarray[Any, Any]:
-    """Return numbers of any dtype, many of them where a rounding would make two numbers one."""
+    """Return numbers of any dtype, many of them where rounding would make two numbers equal."""
     dtype = np.dtype(draw(st.sampled_from(["i1", "i4", "i8", "u1", "u4", "u8", "f2", "f4", "f8"])))
     if dtype.kind == "f":
         fractions = st.sampled_from([0.5, -0.5, 0.1, math.inf, -math.inf, math.nan])

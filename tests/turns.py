@@ -1,4 +1,4 @@
-"""Turns that processes of tests take: a test that measures runs alone, and what all need is made once."""
+"""Locks between the processes of tests: a test that measures runs alone, and shared files are made once."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # Windows, where a test that measures runs beside others
+except ImportError:  # Windows, where a test that measures does not run alone
     fcntl = None  # type: ignore[assignment]
 
-# What is locked are files that lie here anyway: nothing is made, nor left behind.
+# The locked files are modules of the tests: no lock file is made or left behind.
 _QUEUE, _TURN = Path(__file__).with_name("conftest.py"), Path(__file__)
 
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a file, which is made."""
+    """Hold the lock of a file, which is made if it does not exist."""
     with open(path, "ab") as file:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -39,7 +39,7 @@ def turn(alone: bool) -> Iterator[None]:
 
 
 class Turns:
-    """The turns of this process. Some alone that follow one another are one: all wait for the slowest before each."""
+    """The turns of this process. Consecutive turns alone are joined: each would wait for the slowest other test."""
 
     _LONGEST = 20  # seconds; others wait within their time limits
 

@@ -19,7 +19,7 @@ ALL_THERE = """
 
 
 class Visit:
-    """A page, what it asked for, and what it complained about."""
+    """A page, its requests, and its messages and errors."""
 
     def __init__(self, browser: Any, address: str, **settings: Any) -> None:
         self.address = address.partition("#")[0]
@@ -44,8 +44,8 @@ class Visit:
         self.context.close()
 
     def until(self, said: str) -> None:
-        """Wait until something holds, said as JavaScript."""
-        self.page.wait_for_function(f"() => {said}")  # what is no function, the page's policy refuses
+        """Wait until a JavaScript expression is true."""
+        self.page.wait_for_function(f"() => {said}")  # the page's policy refuses strings that are not functions
 
     def until_counted(self, text: str) -> None:
         """Wait until the page says how many images are found."""
