@@ -1,11 +1,11 @@
-"""Measures advice that goes around about data loading, as far as it can be measured without a GPU.
+"""Measures common advice about data loading, as far as that is possible without a GPU.
 
 python benchmarks/advice.py TREE [--rounds 5] [--ram /dev/shm] [--json FILE]
 
-TREE is an ImageFolder of photos. Sides that are compared take turns, round by round; the figures are medians. The RAM
-disk is compared by CPU time, which a busy machine changes little. What works ahead is compared over a source and a step
-that each wait, as a disk and a GPU would have them wait. With prefetch_generator installed, its BackgroundGenerator is
-measured beside packer's.
+TREE is an ImageFolder of photos. The sides take turns, round by round; the figures are medians. The RAM disk is
+compared by CPU time, which a busy machine changes little. Prefetchers are compared with a source and a step that both
+sleep, as they would wait for a disk and a GPU. If prefetch_generator is installed, its BackgroundGenerator is measured
+too.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def places(disk: Path, ram: Path) -> dict[str, Callable[[], float]]:
 
 
 def ahead() -> dict[str, Callable[[], float]]:
-    """Return steps beside a source, one after the other and with a thread that is ahead."""
+    """Return loops over a source: source and step one after the other, and with a thread that reads ahead."""
     sides: dict[str, Callable[[], Iterable[int]]] = {
         "one after the other": source,
         "BackgroundPrefetcher": lambda: BackgroundPrefetcher(source()),

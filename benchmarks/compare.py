@@ -82,7 +82,7 @@ def copy_of(source: Path, tree: Path, count: int) -> None:
 
 
 def compare(way: str, work: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """Measure a way on both sides, in turn, and print what comes of it."""
+    """Measure a way on both sides, in turn, and print the result."""
     words = [str(options.other), "--side", way, "--work", str(work)]
     checkouts = {"this": HERE.parents[1], "other": options.other.resolve()}
     sides = {name: Side(HERE, words, checkout) for name, checkout in checkouts.items()}
@@ -109,7 +109,7 @@ def compare(way: str, work: Path, options: argparse.Namespace) -> dict[str, Any]
 
 
 def serve(options: argparse.Namespace) -> None:
-    """Be a side: warm a way up, and then, for each line that is read, measure it for a while."""
+    """Run a side: warm a way up; then, for each line of the standard input, measure it for a while."""
     import packer
 
     items, work = WAYS[options.side](options.work)
@@ -127,7 +127,7 @@ def serve(options: argparse.Namespace) -> None:
 
 
 def loader(pack: str) -> Callable[[Path], tuple[int, Work]]:
-    """Return the way of epochs of a Loader, with the crop of a training."""
+    """Return the way that runs epochs of a Loader, with a training crop."""
 
     def way(work: Path) -> tuple[int, Work]:
         import packer
@@ -140,7 +140,7 @@ def loader(pack: str) -> Callable[[Path], tuple[int, Work]]:
 
 
 def fused(pack: str) -> Callable[[Path], tuple[int, Work]]:
-    """Return the way of epochs of packer's DataLoader, with torchvision's transforms, which packer does."""
+    """Return the way that runs epochs of packer's DataLoader, with torchvision's transforms, fused."""
 
     def way(work: Path) -> tuple[int, Work]:
         import packer
@@ -159,7 +159,7 @@ def fused(pack: str) -> Callable[[Path], tuple[int, Work]]:
 
 
 def converting(**settings: Any) -> Callable[[Path], tuple[int, Work]]:
-    """Return the way of converting the tree."""
+    """Return the way that converts the tree."""
 
     def way(work: Path) -> tuple[int, Work]:
         import packer
@@ -175,7 +175,7 @@ def converting(**settings: Any) -> Callable[[Path], tuple[int, Work]]:
 
 
 def opening(work: Path) -> tuple[int, Work]:
-    """Return the way of opening a pack of ImageNet's size, up to the bytes of one sample."""
+    """Return the way that opens a pack of ImageNet's size and reads the bytes of one sample."""
     import packer
 
     def opened() -> None:

@@ -1,16 +1,16 @@
-"""How fast images are read where they lie, beside packer's own LMDB of the same images, and beside other readers.
+"""Measures how fast images are read in place, compared with packer's LMDB of the same images and with other readers.
 
 python benchmarks/containers.py TREE [CONTAINER ...] [--images 4000] [--rounds 5] [--threads 2] [--json FILE]
 
-TREE is an ImageFolder tree, whose images are linked under new names until there are --images of them. Made of it here:
-packer's LMDB; a tar, TFRecord files, a .rec and a Bagz file by packer, and tars, TFRecord files and a Bagz file by
-their own tools where these are installed; and packer's index of each, and of the tree. Each CONTAINER holds images in
-the layout of another tool (a file, a directory, or a pattern in quotes), and gets an index too.
+TREE is an ImageFolder tree, whose images are linked under new names until there are --images of them. From these the
+program makes packer's LMDB; a tar, TFRecord files, a .rec and a Bagz file by packer; tars, TFRecord files and a Bagz
+file by their own tools, if these are installed; and packer's index of each, and of the tree. Each CONTAINER holds
+images in the layout of another tool (a file, a directory, or a pattern in quotes), and gets an index too.
 
-All indexes are read by one Loader with the crops of training. Beside them stand torchvision's ImageFolder, webdataset
-and DALI's readers of a tree, tars, TFRecord files and a .rec, each where it is installed, with as many threads or
-processes. All sides take turns, so that the machine treats all alike. The table has the median of images a second, and
-the median over the rounds of the ratio to the LMDB.
+A Loader with training crops reads each index. The other sides are torchvision's ImageFolder, and, if installed,
+webdataset and DALI's readers of a tree, tars, TFRecord files and a .rec, with the same number of threads or processes.
+All sides take turns, so that other work on the machine affects all of them. The table has the median of images a
+second, and the median over the rounds of the ratio to the LMDB.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _multiplied(tree: Path, count: int, into: Path) -> Path:
-    """Make a tree of links to the images of another, each as often as all together need to be so many."""
+    """Make a tree of links to the images of another tree, each as often as is needed for `count` links."""
     found = samples(tree)
     for copy in range(max(1, -(-count // len(found)))):
         for path, _ in found:
@@ -85,7 +85,7 @@ def _multiplied(tree: Path, count: int, into: Path) -> Path:
 def _own(
     tree: Path, layouts: dict[str, Path], arguments: argparse.Namespace, work: Path
 ) -> Iterator[tuple[str, Epoch]]:
-    """Yield how packer reads its LMDB and each index, by what the table calls them."""
+    """Yield packer's sides, its LMDB and each index, with their names in the table."""
     lmdb = work / "own.lmdb"
     packer.convert(tree, lmdb)
     yield OWN, _by_packer(lmdb, arguments.threads)
@@ -149,7 +149,7 @@ _TOOLS: dict[str, tuple[str, Callable[[Path, Path], Path]]] = {
 
 
 def _others(tree: Path, layouts: dict[str, Path], threads: int, work: Path) -> Iterator[tuple[str, Epoch]]:
-    """Yield how other tools read the same images, each where it is installed."""
+    """Yield the sides of other tools that are installed, with the same images."""
     yield "torchvision ImageFolder, DataLoader", _timed(imagefolder.open_loader(tree, "train", threads))
     if importlib.util.find_spec("webdataset") is not None:
         yield "webdataset, of its tars", _timed(wds.open_loader(work / "by webdataset", "train", threads))
@@ -164,7 +164,7 @@ def _by_packer(pack: Path, threads: int) -> Epoch:
 
 
 def _timed(loader: Any) -> Epoch:
-    """Return a function that runs an epoch, and gives how many images came a second."""
+    """Return a function that runs an epoch, and returns the images a second."""
 
     def epoch(number: int) -> float:
         if hasattr(loader, "set_epoch"):

@@ -106,7 +106,7 @@ def _prepare_tree(given: Path | None, work: Path, count: int) -> Path:
 
 
 def _timed(part: Callable[[], object]) -> float:
-    """Return the seconds that `part` takes; earlier parts' data are on the disk before, so it pays for its own only."""
+    """Return the seconds of `part`; the data of earlier parts are synced before, so it waits only for its own."""
     os.sync()
     started = time.perf_counter()
     part()
@@ -213,7 +213,7 @@ class _Pixels:
 
 
 def _write_with_ffcv(paths: Sequence[str], beton: Path, workers: int) -> None:
-    """Resize as many pixels as packer does of photos of 4:3: FFCV takes the size of the longer side."""
+    """Resize photos of 4:3 to packer's size: FFCV takes the length of the longer side."""
     from ffcv.fields import IntField, RGBImageField
     from ffcv.writer import DatasetWriter
 

@@ -1,12 +1,12 @@
-"""Measures what each decoder gives that Python programs use: whole photos to RGB arrays, on one thread.
+"""Measures the decoders that Python programs use: whole photos to RGB arrays, on one thread.
 
 python benchmarks/decoders.py TREE [--suffix .png] [--rounds 5] [--only pillow ...] [--json FILE]
 
-By default of JPEGs; a decoder that does not read what has the suffix is named with its error.
+The photos are JPEGs by default; a decoder that cannot read files with the suffix is named with its error.
 
-Decoders that are not installed are named with the reason. Pillow-SIMD takes the place of Pillow, so it is measured by
-an environment of its own; the program needs NumPy alone. The decoders take turns, round by round, over bytes in
-memory; a round is the whole tree. *as Pillow* is the share of the values that are Pillow's.
+Decoders that are not installed are named with the reason. Pillow-SIMD replaces Pillow, so it must be measured in an
+environment of its own; the program needs only NumPy. The decoders take turns, round by round, over bytes in memory; a
+round is the whole tree. *as Pillow* is the share of the values that are equal to Pillow's, in the first 50 photos.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ DECODERS: dict[str, tuple[Callable[[], Decoder], tuple[str, ...]]] = {
     "libwebp": (libwebp, ("imagecodecs",)),
     "packer": (packer, ("packer-images",)),
 }
-"""How each decoder is made, and the packages that may be installed as it."""
+"""The function that makes each decoder, and the packages that may contain it."""
 
 
 def main() -> None:
@@ -136,7 +136,7 @@ def main() -> None:
         try:
             decoders[name] = DECODERS[name][0]()
             decoders[name](photos[0])
-        except Exception as error:  # of libraries, each with errors of its own
+        except Exception as error:  # each library has its own errors
             decoders.pop(name, None)
             print(f"{name}: not measured: {error}")
     seconds: dict[str, list[float]] = {name: [] for name in decoders}

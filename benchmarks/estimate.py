@@ -1,11 +1,11 @@
-"""Measures whether `packer estimate` is right: what it says against the conversion of all photos, in turn.
+"""Measures whether `packer estimate` is right: it compares estimates with conversions of all photos, in turn.
 
 python benchmarks/estimate.py --source IMAGEFOLDER [--images 6000] [--json FILE]
 
-The photos are linked under other names until there are as many as are asked for. Each set of options is estimated,
+The photos are linked under other names until there are --images of them. Each set of options is estimated,
 converted and estimated again, each time by the command, in a process of its own: other work on the machine changes, and
 a conversion is compared with the mean of the estimates before and after it. Targets: size within 5 %, time within 25 %,
-in 15 s. A machine that does other work must be said so: ``busy`` is the share of the processors that others had.
+in 15 s. ``busy`` is the share of the CPUs that other processes used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OPTIONS = ("", "--resize 256", "--resize 256 --tiles", "--resize 256 --codec raw
 SIZE, TIME, MOST_SECONDS = 0.05, 0.25, 15
 """How far the size and the time may be off, and how long an estimate may take."""
 _HEADER = ["options", "images", "size", "said", "within", "time", "said", "within", "busy", "found in", "goal"]
-"""``said``: what was said, by what is so; ``within``: in how many intervals that lies."""
+"""``said``: the estimate divided by the true value; ``within``: how many of the intervals contain the true value."""
 
 
 def main() -> None:
@@ -61,7 +61,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _linked(tree: Path, photos: list[Path], images: int) -> Path:
-    """Make a directory of classes with so many links to photos, unless it is there."""
+    """Make a directory of classes with `images` links to photos, unless it exists."""
     for number, photo in zip(range(0 if tree.exists() else images), itertools.cycle(photos), strict=False):
         link = tree / photo.parent.name / f"{number}{photo.suffix}"
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def _linked(tree: Path, photos: list[Path], images: int) -> Path:
 
 
 def _compared(tree: Path, pack: Path, options: str, rounds: int) -> dict[str, Any]:
-    """Return what is said and what is so; estimates and conversions in turn."""
+    """Return the results of estimates and conversions, in turn."""
     said, made = [_estimated(tree, pack, options)], []
     for _ in range(rounds):
         made.append(_converted(tree, pack, options))
@@ -92,7 +92,7 @@ def _converted(tree: Path, pack: Path, options: str) -> dict[str, Any]:
 
 
 def _run(*words: str) -> tuple[float, float, str]:
-    """Run a command of packer; return how long it took, which share of the processors others had, and its output."""
+    """Run a command of packer; return its seconds, the share of the CPUs that others used, and its output."""
     began = time.perf_counter()
     with Load() as load:
         line = [sys.executable, "-m", "packer", *words]
@@ -101,7 +101,7 @@ def _run(*words: str) -> tuple[float, float, str]:
 
 
 def _row(options: str, images: int, found: dict[str, Any]) -> list[str]:
-    """Return a line of the table: medians, and whether all of the goal is reached."""
+    """Return a line of the table: medians, and whether all goals are reached."""
     said, made = found["said"], found["made"]
     sizes = [statistics.median(one["size"]["value"] for one in said), made[0]["size"]]
     around = itertools.pairwise(one["seconds"]["value"] for one in said)

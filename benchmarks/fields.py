@@ -28,7 +28,7 @@ from packer._sources.imagefolder import imagefolder_source
 
 
 def with_fields(source: Source) -> Source:
-    """Return the images with values that do not depend on them; masks, whose sizes would not fit, as bytes."""
+    """Return the images with values that do not depend on them; masks, whose sizes would not fit, are plain bytes."""
     rng = np.random.default_rng(0)
     masks = []
     for _ in range(8):

@@ -1,10 +1,10 @@
-"""Measures training loops of frameworks around packer's loaders, beside the same step in a loop of one's own.
+"""Measures training loops of frameworks around packer's loaders, compared with the same step in a plain loop.
 
 python benchmarks/frameworks.py PACK [--rounds 3] [--workers 2] [--batch-size 64] [--only NAME]
 
-The network is the mean of each image's colours and a linear layer, which takes next to nothing, so each loop waits for
-its loader. A rate is that of the batches after the first one. Loops come in turn, and ratios are medians of the rounds.
-Accelerate builds torch's DataLoader over the dataset: its side is a dataset that was opened with threads.
+The network is the mean of each image's colours and a linear layer, which takes almost no time, so each loop waits for
+its loader. A rate is measured from the first batch to the last. Loops take turns, and ratios are medians of the rounds.
+Accelerate replaces packer's DataLoader by torch's over the same dataset, which is therefore opened with threads.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CLASSES = 1000
 
 
 class Network(torch.nn.Module):
-    """Classifies images by their mean colour, and notes when it gets each batch, and of how many images."""
+    """Classifies images by their mean colour, and records the time and the size of each batch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ def ignite(network: Network, loader: Any) -> None:
 
 
 def fastai(network: Network, loader: Any) -> None:
-    from fastai.callback.progress import ProgressCallback  # noqa: F401  # which gives learners `no_bar`
+    from fastai.callback.progress import ProgressCallback  # noqa: F401  # adds `no_bar` to learners
     from fastai.data.core import DataLoaders
     from fastai.learner import Learner
     from fastai.optimizer import OptimWrapper

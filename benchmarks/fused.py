@@ -1,10 +1,10 @@
-"""Measures what changing one line brings, and a second one: a pack in ImageFolder's place, and packer's DataLoader.
+"""Measures the gain of two changed lines: a pack in place of ImageFolder, and packer's DataLoader.
 
 python benchmarks/fused.py TREE PACK [--rounds 5] [--workers 2] [--batch-size 64]
 
-The sides have the same transform, and come in turn: ImageFolder, the pack, and the pack with `fuse=True`, through
-torch's DataLoader; and the last one through `packer.DataLoader`. PACK is made of TREE. timm's transforms are measured
-where timm is installed. The ratios are medians of the rounds.
+The sides have the same transform, and take turns: ImageFolder, the pack, and the pack with `fuse=True`, through torch's
+DataLoader; and the last one through `packer.DataLoader`. PACK is made from TREE. timm's transforms are measured if timm
+is installed. The ratios are medians of the rounds.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=4, help="how often an epoch has each image")
     parser.add_argument("--only", help="measure the transforms whose name has this text")
     options = parser.parse_args()
-    warnings.filterwarnings("ignore", message="torch's DataLoader makes these")  # of a transform that fuses in part
+    warnings.filterwarnings("ignore", message="torch's DataLoader makes these")  # a transform fuses in part
     kinds, rows = (DataLoader, DataLoader, DataLoader, packer.DataLoader), []
     chosen = {name: transform for name, transform in pipelines().items() if (options.only or "") in name}
     for name, transform in chosen.items():

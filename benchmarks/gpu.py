@@ -1,12 +1,12 @@
-"""Measures how many images a second reach a device, with 1 to 16 threads and processes, beside other decoders.
+"""Measures how many images a second reach a device, with 1 to 16 threads and processes, and with other decoders.
 
 python benchmarks/gpu.py [--device cuda] [--minutes 4] [--photos PACK] [--json FILE] [--markdown FILE]
 
-The photos, and the same resized to 256 pixels, lie in packs with and without tiles, read from memory; without --photos
-they are drawn. Batches are random crops of 224 x 224, as uint8 or normalised as float16, until they are complete on the
-device. The rows are measured one after the other, the most wanted first, each three times after a warm-up; the time is
-divided among them. Rows that were not reached are named. With `--device cpu` the same is done without a GPU, to try the
-program: such figures say nothing of a device.
+The photos, and the same photos resized to 256 pixels, are in packs with and without tiles, and are read from the page
+cache; without --photos they are drawn. Batches are random crops of 224 x 224, as uint8 or normalised as float16; a
+batch counts when it is complete on the device. The rows are measured one after the other, the most important first,
+each three times after a warm-up; the time is divided among them. Rows that were not reached are named. With `--device
+cpu` the program runs without a GPU, as a trial: its figures say nothing about a device.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from packer._storage.system import available_cpus
 WINDOWS = 3
 SHORTEST, LONGEST = 0.3, 1.5  # seconds of a window, by default
 LEAST = 2.0  # seconds that a row needs to be begun
-EPOCH = 16384  # images, at least: each sample comes as often
+EPOCH = 16384  # images, at least; each sample occurs equally often
 BATCH = 256
 THREADS = 1, 2, 4, 8, 16
-DRAWN, CLASSES = 320, 16  # photos, where none are given
+DRAWN, CLASSES = 320, 16  # photos, without --photos
 
 PHOTOS, TILED, SMALL, SMALL_TILED = "photos", "photos, tiled", f"{RESIZE} px", f"{RESIZE} px, tiled"
 HEADER = "loader", "images", "numbers", "workers", "images a second", "lowest", "highest", "x one worker", "CPU ms"
@@ -127,7 +127,7 @@ def wanted(row: Row, texts: Sequence[str] | None) -> bool:
 
 
 def chosen(device: str, threads: Sequence[int]) -> list[Row]:
-    """Return the rows of the table, the most wanted first."""
+    """Return the rows of the table, the most important first."""
     most = max(threads)
     tiled = [reading(device, data, "float16", count) for data in (TILED, SMALL_TILED) for count in threads]
     others = [decoding(device, data, most) for data in (PHOTOS, SMALL)]
@@ -152,7 +152,7 @@ def chosen(device: str, threads: Sequence[int]) -> list[Row]:
         for count in sorted({most, max(1, most // 4)}, reverse=True)
         for where in ("device", "threads")
     ]
-    of_most, of_fewer = processes[:2], processes[2:]  # which take long to start
+    of_most, of_fewer = processes[:2], processes[2:]  # they take long to start
     decoders = [row for rows in others for row in rows]
     return [*tiled, *decoders, *levels, *of_most, *augmented, *ahead, *plain, *of_fewer]
 
@@ -173,7 +173,7 @@ def prefetching(device: str, data: str, numbers: str, threads: int, locked: bool
 
 
 def augmenting(device: str, data: str, recipe: str, where: str, threads: int) -> Row:
-    """Return a row of a recipe of training, whose augmentations the threads do or the device."""
+    """Return a row of a training recipe, whose augmentations run on the threads or on the device."""
     settings = {"device": device, "dtype": normalised()["dtype"], "augment_on": where}
     words = {"trivial": "TrivialAugmentWide, erasing", "rand": "RandAugment, MixUp or CutMix"}[recipe]
     name = f"packer.Loader, {words} on the {where}"
@@ -238,7 +238,7 @@ def drawn(root: Path, count: int) -> Path:
 
 
 def described(pack: Path) -> dict[str, int]:
-    """Return how many samples a pack has, and their bytes on average."""
+    """Return the number of samples of a pack, and their mean size in bytes."""
     from packer import open_dataset
 
     dataset = open_dataset(pack, output="bytes")
@@ -247,7 +247,7 @@ def described(pack: Path) -> dict[str, int]:
 
 
 def tree_of(pack: Path, times: int) -> Path:
-    """Return a tree of a pack's files, each under so many names: for a loader that reads each file once an epoch."""
+    """Return a tree of a pack's files, each with `times` names: for a loader that reads each file once an epoch."""
     from packer import export
 
     once = pack.with_suffix(".files")
@@ -287,7 +287,7 @@ class Process:
         self._batches = self._without_end()
 
     def window(self, seconds: float) -> tuple[int, float]:
-        """Take batches for so many seconds, and until the device has the last of them; return images and seconds."""
+        """Take batches for `seconds`, and wait until the last one is on the device; return images and seconds."""
         assert self._batches is not None
         images, begin = 0, time.perf_counter()
         while time.perf_counter() - begin < seconds:
@@ -296,7 +296,7 @@ class Process:
         return images, time.perf_counter() - begin
 
     def close(self) -> None:
-        """Let go of the loader, and of its processes."""
+        """Close the loader, and its processes."""
         if self._batches is not None:
             self._batches.close()  # type: ignore[attr-defined]
         if hasattr(self._loader, "close"):
@@ -328,7 +328,7 @@ def measured(
                 return
             process = processes.get(row.module)
             if process is None or (process.reason is not None and not is_absent(process)):
-                # After an error of the device nothing goes on in its process.
+                # After an error of the device, its process cannot be used any more.
                 process = processes[row.module] = ChildProcess(Process, row.module, options.device)
                 stack.callback(process.close)
             window = min(max(left / (len(rows) - number) / (WINDOWS + 3), SHORTEST), options.window)
@@ -394,7 +394,7 @@ def line_of(result: dict[str, Any]) -> str:
 
 
 def write(options: argparse.Namespace, report: dict[str, Any]) -> None:
-    """Write the report to its files. Called after every row, so that a program that is ended loses none."""
+    """Write the report to its files. Called after every row, so that an interrupted program loses none."""
     report["table"] = markdown(report)
     if options.json is not None:
         options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
@@ -428,7 +428,7 @@ def markdown(report: dict[str, Any]) -> str:
 def cells_of(result: dict[str, Any], results: Sequence[dict[str, Any]]) -> str:
     """Return a line of the table, with the ratio to the same row of one worker."""
     same = [one for one in results if all(one[key] == result[key] for key in ("loader", "data", "numbers"))]
-    # One process has the work of one thread.
+    # A process does the work of one thread.
     of_one = [one["images_per_second"] for one in same if one["threads"] == 1 and "failed" not in one]
     rate, cost = result["images_per_second"], result["cpu_ms_per_image"]
     cells = [

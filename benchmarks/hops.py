@@ -193,7 +193,7 @@ def prepare(work: Path) -> None:
 
 
 def sample(**settings: Any) -> Callable[[Path, str], Iterator[Callable[[], object]]]:
-    """Return the way to one sample of a pack on this disk."""
+    """Return the way that reads one sample of a pack on this disk."""
 
     def ways(work: Path, url: str) -> Iterator[Callable[[], object]]:
         import packer
@@ -213,7 +213,7 @@ def cropped(work: Path, url: str) -> Iterator[Callable[[], object]]:
 
 
 def loaded(work: Path, url: str) -> Iterator[Callable[[], object]]:
-    """Yield epochs of a Loader; threads of it begin in the first, which is not counted."""
+    """Yield epochs of a Loader; its threads start in an epoch before, which is not counted."""
     import packer
 
     dataset = packer.open_dataset(work / "pack.lmdb", crop=packer.RandomResizedCrop(32))
@@ -224,7 +224,7 @@ def loaded(work: Path, url: str) -> Iterator[Callable[[], object]]:
 
 
 def converted(count: int, **settings: Any) -> Callable[[Path, str], Iterator[Callable[[], object]]]:
-    """Return the way of converting a few images to a pack on this disk."""
+    """Return the way that converts a few images to a pack on this disk."""
 
     def ways(work: Path, url: str) -> Iterator[Callable[[], object]]:
         import packer
@@ -238,7 +238,7 @@ def converted(count: int, **settings: Any) -> Callable[[Path, str], Iterator[Cal
 
 
 def commanded(work: Path, url: str) -> Iterator[Callable[[], object]]:
-    """Yield the command line's way of converting two photos."""
+    """Yield conversions of two photos by the command line."""
     from packer.__main__ import main
 
     def command(number: int) -> None:
@@ -256,13 +256,13 @@ def commanded(work: Path, url: str) -> Iterator[Callable[[], object]]:
 
 
 def fetched(work: Path, url: str) -> Iterator[Callable[[], object]]:
-    """Yield the first reads of samples of a remote pack that is open; none lies in a block of another."""
+    """Yield the first reads of samples of an open remote pack; no two of them are in one block."""
     import packer
 
     packer.convert(work / "photos-18", work / "photos.lmdb")
     dataset = packer.open_dataset(f"{url}{work / 'photos.lmdb'}")
     for number in range(REPETITIONS + 1):
-        index = 2 + 2 * number  # what comes with the opening has the first ones
+        index = 2 + 2 * number  # the opening has fetched the first ones
         if number:
             yield lambda index=index: dataset[index]  # type: ignore[misc]
         else:
@@ -296,7 +296,7 @@ def in_turn(sides: dict[str, Callable[[int], object]], length: int) -> dict[str,
 
 
 def times(work: Path) -> dict[str, float]:
-    """Measure a photo as bytes beside the reader's own call, and a small crop one by one and in a batch."""
+    """Measure a photo as bytes, compared with the reader's own call, and a small crop one by one and in a batch."""
     import packer
 
     packer.convert(work / f"photos-{MANY}", work / "photos.lmdb")
@@ -311,7 +311,7 @@ def times(work: Path) -> dict[str, float]:
 
 
 def imports(work: Path) -> list[str]:
-    """Convert an ImageFolder; return the modules of containers that are imported then."""
+    """Convert an ImageFolder; return the modules of containers that this imports."""
     import packer
 
     packer.convert(work / "photos-2", work / "imports.lmdb")
@@ -323,7 +323,7 @@ TIMES: dict[str, Callable[[Path], Any]] = {SPEED: times, IMPORTS: imports}
 
 
 def show(found: dict[str, Any]) -> None:
-    """Print the figures of the ways, and what one more image adds to a conversion."""
+    """Print the figures of the ways, and the calls that one more image adds to a conversion."""
     columns = ["calls", "c", "functions", "modules", "moves", "back"]
     rows = {name: way["figures"] for name, way in found.items() if name in WAYS}
     print(f"{'way':<22}" + "".join(f"{column:>11}" for column in columns))
@@ -345,7 +345,7 @@ def show(found: dict[str, Any]) -> None:
 
 
 def one_more(two: dict[str, Any], many: dict[str, Any]) -> dict[str, int]:
-    """Return what each more image adds to a conversion: the calls of it that come as often as images do."""
+    """Return what each further image adds to a conversion: the functions that are called at least once for each."""
     before = {(module, function): count for module, function, count in two["calls"]}
     more = MANY - 2
     each = [
@@ -380,7 +380,7 @@ def parse() -> argparse.Namespace:
         "--list", choices=[*WAYS, IMPORTS], metavar="WAY", help="name the modules and functions of a way"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures and calls to FILE")
-    for name in ("--measure", "--work", "--url"):  # of a process that measures
+    for name in ("--measure", "--work", "--url"):  # for the process that measures
         parser.add_argument(name, help=argparse.SUPPRESS)
     return parser.parse_args()
 

@@ -1,16 +1,16 @@
 """Measures the kernels that decode crops of tiled JPEGs on a CUDA device, and compares them with their twin.
 
-python -m benchmarks.kernels [--photos PLACE] [--device cpu] [--batches 64,256,1024] [--equal 10000] [--damaged 10000]
+python -m benchmarks.kernels [--photos PLACE] [--device cpu] [--batches 64,256,1024] [--equal 2000] [--damaged 2000]
                              [--small] [--json FILE]
 
 The photos are JPEGs below a directory, or a pack; by default some are drawn. Those that are not tiled are tiled first.
 Every batch has one RandomResizedCrop of 224 pixels, with flips, of each photo in turn.
 
-Times are medians of rounds between two events of the stream. With ``--device cpu`` the twin stands for the device, and
-processor time for the stream's: this shows that the program works, and its figures say nothing.
+Times are medians of rounds between two events of the stream. With ``--device cpu`` the twin replaces the device, and a
+clock of the processor the stream's: this shows only that the program works.
 
-The program exits with 1 where a buffer differs from the twin's, or the device fails. ``--small`` compares some small
-images and leaves out the times, which is quick enough for the tools of compute-sanitizer:
+The program exits with 1 if a buffer differs from the twin's, or if the device fails. ``--small`` compares some small
+images without measuring times, which is fast enough for the tools of compute-sanitizer:
 
     compute-sanitizer --tool memcheck  python -m benchmarks.kernels --small
     compute-sanitizer --tool racecheck python -m benchmarks.kernels --small
@@ -46,7 +46,7 @@ from packer._images.geometry import Box
 Array = npt.NDArray[Any]
 
 SIZE = 224
-LONGEST = 8.0  # ms that a batch of 256 may take to be worth any more work
+LONGEST = 8.0  # ms; if a batch of 256 takes longer, more work is not worth while
 WARM, ROUNDS = 3, 20
 SWEPT = {"tiles": (64, 128, 256), "tables": (64, 128, 256), "entropy": (32, 64, 128), "across": (64, 128, 256)}
 
@@ -58,7 +58,7 @@ class Drawn(NamedTuple):
     crops: list[Box]
 
     def some(self, first: int, count: int) -> tuple[list[Photo], list[Box]]:
-        """Return crops in turn, with the photos that they are of."""
+        """Return crops in turn, with their photos."""
         places = [place % len(self.crops) for place in range(first, first + count)]
         return [self.photos[place % len(self.photos)] for place in places], [self.crops[place] for place in places]
 
@@ -68,7 +68,7 @@ def say(*lines: object) -> None:
 
 
 def tiled(datas: Iterator[bytes], most: int) -> list[Photo]:
-    """Return the first JPEGs that kernels take, tiled where they are not."""
+    """Return the first JPEGs that the kernels support; those without tiles are tiled."""
     photos: list[Photo] = []
     for data in datas:
         if len(photos) == most:
@@ -138,7 +138,7 @@ def with_crops(photos: list[Photo], count: int, seed: int) -> Drawn:
 
 
 def table_of(kind: str) -> Table:
-    """Return ImageNet's normalisation, as packer's own numbers; planes for floats, as networks mostly take them."""
+    """Return the table of a type of numbers; floats are normalised as by packer, and in planes, for most networks."""
     if kind == "uint8":
         return Table(kind, False)
     from packer._images.numbers import NumberFormat
@@ -266,7 +266,7 @@ def compare(machine: Any, twin: Twin, batches: Iterator[tuple[Batch, Table]], na
 
 
 def sound(drawn: Drawn, count: int, each: int = 64) -> Iterator[tuple[Batch, Table]]:
-    """Yield batches of so many crops, to each kind of numbers in turn."""
+    """Yield batches with `count` crops in all, to each type of numbers in turn."""
     kinds = [table_of(kind) for kind in KINDS]
     for number, first in enumerate(range(0, count, each)):
         yield batch_of(*drawn.some(first, min(each, count - first))), kinds[number % len(kinds)]
@@ -297,7 +297,7 @@ def mutated(batch: Batch, chance: random.Random, each: int) -> tuple[Batch, int]
 
 
 def broken(drawn: Drawn, count: int, each: int = 32) -> Iterator[tuple[Batch, Table]]:
-    """Yield batches with so many mutations, three of each image."""
+    """Yield batches with `count` mutations in all, three of each image."""
     chance, kinds, done, first = random.Random(7), [table_of(kind) for kind in KINDS], 0, 0
     while done < count:
         batch, mutations = mutated(batch_of(*drawn.some(first, each)), chance, 3)
@@ -354,7 +354,7 @@ def timed(machine: Any, steps: Sequence[tuple[str, Callable[[], None]]], rounds:
 def steps_of(
     machine: Any, batch: Batch, buffers: Buffers, table: Table, threads: dict[str, int] | None = None
 ) -> list[Any]:
-    """Return the steps of a batch whose data are there: coefficients are cleared, then each kernel runs."""
+    """Return the steps of a batch whose data are on the device: coefficients are cleared, then each kernel runs."""
 
     def launch(stage: Stage) -> Callable[[], None]:
         return lambda: machine.launch(*stage)
@@ -372,7 +372,7 @@ class Counting(Twin):
 
 
 def symbols_of(counting: Counting, batch: Batch) -> tuple[int, int]:
-    """Return the symbols of a batch's tiles, and of its longest."""
+    """Return the number of symbols in a batch's tiles, and in its longest tile."""
     counting.counts[:] = [0, 0]
     table = Table("uint8", False)
     buffers = buffers_of(counting, batch, table)
@@ -439,7 +439,7 @@ def sweep(machine: Any, drawn: Drawn, size: int, rounds: int) -> dict[str, dict[
 
 
 def streams(machine: Any, drawn: Drawn, size: int, count: int) -> dict[str, float]:
-    """Return images a second where batches follow one another: copied and decoded, on one stream and on two."""
+    """Return images a second for a sequence of batches: on one stream, on two, and on two with copies."""
     torch, table = machine.torch, table_of("float16")
     batches = [batch_of(*drawn.some(first * size, size)) for first in range(2)]
     held = [buffers_of(machine, batch, table) for batch in batches]

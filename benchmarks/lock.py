@@ -2,14 +2,14 @@
 
 python benchmarks/lock.py PACK [--crop train|eval] [--recipe trivial|rand|views] [--batch N] [--threads K] [--all]
 
-With a recipe images are augmented, normalised, and with "rand" mixed: see peers/recipes.py. --all prints a table of
+With a recipe, images are augmented, normalised, and with "rand" mixed: see peers/recipes.py. --all prints a table of
 both crops and all recipes, in batches of 16, 64 and 128.
 
-Threads decode whole epochs, of 4000 images or more. The result is the CPU time of the process, less the time that its
-threads spend inside of the calls that release the lock (`_releasing`), for an image. The result is an upper bound,
-because the system and smaller calls do some of the rest without the lock; only the hundredths of a microsecond in which
-C reads its arguments are missing. The cost of measuring is measured before, and subtracted. The least of several epochs
-counts, because other processes can only add time.
+Threads decode whole epochs, of 4000 images or more. The result is the CPU time of the process for an image, minus the
+time that its threads spend in calls that release the lock (`_releasing`). It is an upper bound, because the system and
+smaller calls also work without the lock; only the hundredths of a microsecond in which C reads its arguments are
+missing. The cost of measuring is measured before, and subtracted. The minimum of several epochs counts, because other
+processes can only add time.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from packer import open_dataset
 from packer._images import native, rectangle
 
 _IN_C = ("augment", "choose", "decide", "decode_into", "look_up", "mix_labels", "resize", "uniforms", "write_numbers")
-_LEAST = 4000  # images of an epoch: what a pass takes at its beginning and its end is spread over these
+_LEAST = 4000  # images of an epoch, which share the cost of the pass's beginning and end
 _CASES = (("train", None), ("eval", None), ("train", "trivial"), ("train", "rand"), ("train", "views"))
 _BATCHES = (16, 64, 128)
 _OF_LIBRARIES = (("simplejpeg", "decode_jpeg"), ("cv2", "flip"))
 
 
 def _releasing() -> list[tuple[Any, str]]:
-    """Return the calls that release the lock, of the libraries that are installed: where each stands, and its name."""
+    """Return the functions that release the lock, of installed libraries, each as its owner and its name."""
     found: list[tuple[Any, str]] = [(rectangle, "resize_batch"), (os, "pread"), (torch.Tensor, "copy_")]
     if native._native is not None:
         found += [(native._native, name) for name in _IN_C]

@@ -1,8 +1,8 @@
-"""Pack and read many small samples, and print how much memory that holds: it must not grow with what is done.
+"""Pack and read many small samples, and print the memory of the process, which must not grow with their number.
 
     python benchmarks/longrun.py [--count 1000000] [--format lmdb] [DIRECTORY]
 
-The images are links to a few files, 1,000 a directory, so that the disk holds them quickly.
+The images are links to a few files, 1,000 in each directory, so that they are made quickly.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measures images with masks: packer's Loader beside torchvision's joint transforms over the same files.
+"""Measures images with masks: packer's Loader compared with torchvision's joint transforms on the same files.
 
 python benchmarks/masks.py TREE [--images 400] [--rounds 3] [--batch-size 64]
 
@@ -40,7 +40,7 @@ CROP = packer.RandomResizedCrop(224, flip=0.5)
 
 
 class Files(Dataset[tuple[torch.Tensor, torch.Tensor]]):
-    """Images and masks as they lie in files."""
+    """Images and masks, read from their files."""
 
     def __init__(self, pairs: list[tuple[Path, Path]], transform: Any) -> None:
         self.pairs, self.transform = pairs, transform
@@ -55,7 +55,7 @@ class Files(Dataset[tuple[torch.Tensor, torch.Tensor]]):
 
 
 def draw_mask(size: tuple[int, int], rng: np.random.Generator) -> Image.Image:
-    """Draw a mask of a photo's width and height: discs of ids, as people and things in segmentation sets lie."""
+    """Draw a mask of a photo's width and height: discs of ids, similar to the objects in segmentation data sets."""
     y, x = np.mgrid[: size[1], : size[0]]
     ids = np.zeros((size[1], size[0]), np.uint8)
     for _ in range(rng.integers(1, 6)):

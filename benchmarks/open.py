@@ -41,7 +41,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, metavar="DIR", help="where to write the packs")
     parser.add_argument("--rounds", type=int, default=7, help="processes a figure is the median of (7)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
-    parser.add_argument("--measure", metavar="PACK", help=argparse.SUPPRESS)  # what the fresh processes are told
+    parser.add_argument("--measure", metavar="PACK", help=argparse.SUPPRESS)  # for the fresh processes
     parser.add_argument("--loaded", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -105,7 +105,7 @@ def build(name: str, path: Path, count: int) -> None:
     from packer._storage.files import TableBuilder
     from packer._table import Sample, checksum, column_checksums
 
-    content = np.random.default_rng(0).bytes(count + SAMPLE_BYTES)  # every sample is another stretch of it
+    content = np.random.default_rng(0).bytes(count + SAMPLE_BYTES)  # each sample begins one byte later in it
     classes = [f"n{1_440_764 + 13_577 * label:08d}" for label in range(CLASSES)]
     writer = FORMATS[name].open_writer()(path, {}, TableBuilder().build())
     rows = TableBuilder()
@@ -144,7 +144,7 @@ def build(name: str, path: Path, count: int) -> None:
 
 
 def _measure(pack: Path, rounds: int) -> dict[str, Any]:
-    """Return the medians of several processes each."""
+    """Return figures, each the median of several processes."""
     loaded = [_in_fresh_process(pack, "--loaded") for _ in range(rounds)]
     first = [_in_fresh_process(pack) for _ in range(rounds)]
     figures: dict[str, Any] = {key: statistics.median(run[key] for run in loaded) for key in loaded[0]}
@@ -209,8 +209,8 @@ def _measure_here(pack: Path, *, loaded: bool) -> dict[str, float]:
 def _memory() -> dict[str, int]:
     """Return this process's memory in bytes.
 
-    ``private`` is what no other process shares and the system cannot drop: without the pages of mapped files, which
-    `uss` counts as long as no second process maps them, and `rss` always.
+    ``private`` is memory that no other process shares and that the system cannot drop. It has no pages of mapped files;
+    ``uss`` counts these as long as no second process maps them, and ``rss`` always.
     """
     import psutil
 

@@ -1,11 +1,11 @@
-"""Measures what each operation of packer.augment takes, beside torchvision's v2 functional and Pillow: one thread.
+"""Measures the time of each operation of packer.augment, compared with torchvision and Pillow, on one thread.
 
 python benchmarks/operations.py [--than CHECKOUT] [--only hue blur ...] [--side 224] [--rounds 15]
 
-Microseconds on drawn photos of SIDE x SIDE pixels. *torchvision* has uint8 tensors of (3, SIDE, SIDE), *Pillow* has
-images; of both, torchvision's functions are called, and for Pillow's blur Pillow's own. *the other* is the C of another
-checkout, compiled there. The sides take turns, round by round; a figure is the median over the rounds. *levels* is how
-far packer's pixels are from torchvision's at most, and *equal* the share of values that are the same.
+The times are microseconds on drawn photos of SIDE x SIDE pixels. *torchvision* is its v2 functional on uint8 tensors of
+(3, SIDE, SIDE); *Pillow* is the same functions on PIL images, and Pillow's own blur. *the other* is the C of another
+checkout, compiled there. The sides take turns, round by round; a figure is the median over the rounds. *levels* is the
+largest difference between packer's pixels and torchvision's, and *equal* the share of values that are the same.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def compiled(checkout: Path) -> ModuleType:
 
 
 def cases() -> list[Case]:
-    """Return what is measured: of each operation a setting that does much, and of some one that does little."""
+    """Return the measured cases: each operation with a strong setting, and some with a weak one too."""
     made = [
         of_function(kind, factor, getattr(F, f"adjust_{kind}"))
         for kind, factor in (
@@ -151,12 +151,12 @@ def operation(kind: str, **fields: Any) -> npt.NDArray[Any]:
 
 
 def show(case: Case, photos: list[Pixels], natives: dict[str, Any], sides: list[str], rounds: int) -> None:
-    """Measure an operation on all sides in turn, and print what each takes."""
+    """Measure an operation on all sides in turn, and print the times."""
     tensors = [torch.from_numpy(photo).permute(2, 0, 1).contiguous() for photo in photos]
     images = [Image.fromarray(photo) for photo in photos]
     runs = {side: changer(native, case, photos) for side, native in natives.items()}
     runs["torchvision"] = lambda: timed(case.function, tensors)
-    if case.name != "erase":  # torchvision has it of tensors alone
+    if case.name != "erase":  # torchvision has it only for tensors
         runs["Pillow"] = lambda: timed(case.pillow or case.function, images)
     seconds: dict[str, list[float]] = {side: [] for side in runs}
     for number in range(rounds):
@@ -171,7 +171,7 @@ def show(case: Case, photos: list[Pixels], natives: dict[str, Any], sides: list[
 
 
 def changer(native: Any, case: Case, photos: list[Pixels]) -> Callable[[], float]:
-    """Return what changes copies of the photos, and returns the seconds for one of them."""
+    """Return a function that changes copies of the photos, and returns the seconds for one of them."""
     copies = [np.empty_like(photo) for photo in photos]
     calls = [(copy.ctypes.data, *copy.shape[:2], case.operations.ctypes.data, 1) for copy in copies]
 
@@ -195,7 +195,7 @@ def timed(function: Function, images: list[Any]) -> float:
 
 
 def distance(native: Any, case: Case, photo: Pixels) -> tuple[int, float]:
-    """Return how far a photo is from torchvision's: the most levels, and the share of equal values."""
+    """Compare a changed photo with torchvision's; return the largest difference, and the share of equal values."""
     changed = photo.copy()
     native.augment(changed.ctypes.data, *changed.shape[:2], case.operations.ctypes.data, 1)
     expected = case.function(torch.from_numpy(photo).permute(2, 0, 1)).permute(1, 2, 0).numpy()

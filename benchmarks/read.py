@@ -1,13 +1,13 @@
-"""Measures how fast batches come from packer and from the loaders that one would use instead, side by side.
+"""Measures how fast batches come from packer and from alternative loaders, side by side.
 
 python benchmarks/read.py --source IMAGEFOLDER [--json FILE]
 
 Every side runs in a process of its own, on the same CPUs (as many as --threads), with as many threads or worker
 processes, over the same images, from a warm page cache. Sides take turns: after a warm-up, one epoch of each, then
-again, each time beginning with another side. Rates are medians; a ratio is the median over the rounds of the rate of
-packer.Loader, in the sections of recipes that with the recipe, by the other's. Because machines are shared, the table
-also says how much CPU time a side itself spent on an image (all its processes; the median), and what share of the CPUs
-other processes took meanwhile (median and worst). A side that is not installed is left out, with the reason.
+again, each time beginning with another side. Rates are medians. A ratio is the rate of packer.Loader (in sections of
+recipes, with the recipe) divided by the other's, as the median over the rounds. Because machines are shared, the table
+also has the CPU time that a side itself spent on an image (all its processes; the median), and the share of the CPUs
+that other processes took meanwhile (median and worst). A side that is not installed is left out, with the reason.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from packer._measuring.harness import ChildProcess, Measurement, ratio, rounds
 from packer._measuring.machine import processor
 
 LOCK_GOAL = 40
-"""For how many microseconds of an image Python's lock shall be held."""
+"""The goal: the most microseconds that Python's lock is held for an image."""
 
 _NOISY = 0.1
 
@@ -139,7 +139,7 @@ def _trees(source: Path | None, count: int, work: Path) -> dict[str, Path]:
                 shutil.copyfile(path, copy)
     if not resized.exists():
         pack = work / "resized.lmdb"
-        _packer("convert", "--resize", str(RESIZE), "--no-tiles", photos, pack)  # ordinary JPEGs, for everybody
+        _packer("convert", "--resize", str(RESIZE), "--no-tiles", photos, pack)  # ordinary JPEGs, for all loaders
         with _complete(resized) as partial:
             partial.rmdir()
             _packer("export", pack, partial)
@@ -153,7 +153,7 @@ def _packer(*arguments: str | Path) -> None:
 
 @contextlib.contextmanager
 def _complete(directory: Path) -> Iterator[Path]:
-    """Give a directory that gets its name when it is complete."""
+    """Yield a directory that gets its final name when it is complete."""
     partial = directory.with_name(directory.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -216,7 +216,7 @@ def _others(measured: Measurement) -> float:
 
 
 class Peer:
-    """What runs in the process of a side: a module of `peers`."""
+    """Runs in the process of a side: a module of `peers`."""
 
     def __init__(self, side: Side) -> None:
         from packer.testing.reference import torchvision
@@ -270,10 +270,10 @@ def _require_batch(images: Any, recipe: str | None) -> None:
 
 
 def _prepare(sides: list[Side], trees: dict[str, Path], tree: str, directory: Path) -> dict[str, Any]:
-    """Write each side's pack and return where they are; sides with equal settings share one."""
+    """Write each side's pack and return the paths; sides with equal settings share one."""
     packs: dict[str, Any] = {}
     for side in sides:
-        # The limit is that of packer's own pack.
+        # The limit reads packer's own pack.
         module = "own" if side.module == "limit" else side.module
         words = (value if isinstance(value, tuple) else (str(value),) for value in side.prepare.values())
         key = "-".join([module, *(word.strip("-") for some in words for word in some)])
@@ -317,7 +317,7 @@ def _measure(sides: list[Side], packs: dict[str, Any], crop: str, options: argpa
 
 
 def _lock_held(pack: Any, crop: str) -> float | None:
-    """Return for how many microseconds of an image packer.Loader holds Python's lock; None where it has no pack."""
+    """Return for how many microseconds packer.Loader holds Python's lock for an image; None if it has no pack."""
     if not isinstance(pack, Path):
         return None
     line = [sys.executable, Path(__file__).with_name("lock.py"), pack, "--crop", crop]

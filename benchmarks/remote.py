@@ -1,13 +1,13 @@
-"""Measures reading a pack at a URL beside reading it on this disk: images a second, and bytes by the server's count.
+"""Measures reading a pack at a URL, compared with reading it from this disk: images a second, and bytes sent.
 
     python benchmarks/remote.py --source IMAGEFOLDER [--copies N] [--link MB/S] [--peers] [--json FILE]
 
 nginx serves the pack on the loopback. A side is a process of its own, which reads one epoch by `packer.Loader`: photos,
-RandomResizedCrop(224), in the order that the side says. Sides take turns, and ratios are medians over the rounds.
-With a limited link, all connections go through one process that hands on so many bytes a second.
+RandomResizedCrop(224), in the side's order. Sides take turns, and ratios are medians over the rounds.
+With a limited link, all connections go through one process that forwards at most MB/S from the server.
 
-With --peers, LitData and MosaicML Streaming read their first epoch beside packer's: packs of their own of the same
-photos, from the same server as s3://, in as many processes. `scripts/peers` installs them.
+With --peers, LitData and MosaicML Streaming read a first epoch too: from packs of their own with the same photos, from
+the same server as s3://, in as many processes. `scripts/peers` installs them.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import Any
 
 BATCH, PIECE = 64, 64 << 10
-OURS = "packer, first epoch"  # beside the peers
-LATE = 0.02  # seconds for which the link makes up where the machine ran other processes: its buffers stay full
+OURS = "packer, first epoch"  # compared with the peers
+LATE = 0.02  # seconds of delay by other processes that the link makes up for, so that its buffers stay full
 GOALS = {"first": 0.8, "link": 0.9, "second": 0.95, "fetched": 1.05}
 
 _CONFIGURATION = """
@@ -68,14 +68,14 @@ class Server:
 
     def __init__(self, root: Path, work: Path) -> None:
         self.port, self._log = _free_port(), work / "access.log"
-        user = "user root;" if os.geteuid() == 0 else ""  # who else may not read temporary directories of root
+        user = "user root;" if os.geteuid() == 0 else ""  # another user may not read root's temporary directories
         (work / "nginx.conf").write_text(_CONFIGURATION.format(work=work, port=self.port, root=root, user=user))
         program = shutil.which("nginx") or "/usr/sbin/nginx"
         self._process = subprocess.Popen([program, "-c", str(work / "nginx.conf"), "-e", str(work / "error.log")])
         _wait_for(self.port)
 
     def count(self) -> tuple[int, int]:
-        """Return how many requests there were, and how many bytes of bodies were sent."""
+        """Return the number of requests, and the bytes of bodies that were sent."""
         lines = [line.split() for line in self._log.read_text().splitlines()] if self._log.exists() else []
         return len(lines), sum(int(line[2]) for line in lines)
 
@@ -86,7 +86,7 @@ class Server:
 
 
 class Link:
-    """Hands on what goes to and from a port, at most so many bytes a second of all connections together."""
+    """Forwards connections to a port; limits the bytes a second that come from it, of all connections together."""
 
     def __init__(self, port: int, rate: float) -> None:
         self._rate, self._to, self._free_at, self._lock = rate, port, 0.0, threading.Lock()
@@ -146,9 +146,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--peers", action="store_true", help="measure LitData and MosaicML Streaming beside")
     parser.add_argument("--peer", help=argparse.SUPPRESS)
     parser.add_argument("--decoder", default="tensors", help="how the peers decode: pil, or tensors (torchvision)")
-    parser.add_argument("--endpoint", help=argparse.SUPPRESS)  # where s3:// is
-    parser.add_argument("--link-to", type=int, default=0, help=argparse.SUPPRESS)  # a process of its own
-    parser.add_argument("--epochs", type=int, default=0, help=argparse.SUPPRESS)  # as is each side
+    parser.add_argument("--endpoint", help=argparse.SUPPRESS)  # the server of s3://
+    parser.add_argument("--link-to", type=int, default=0, help=argparse.SUPPRESS)  # for the process of the link
+    parser.add_argument("--epochs", type=int, default=0, help=argparse.SUPPRESS)  # for the process of a side
     parser.add_argument("--pack", help=argparse.SUPPRESS)
     parser.add_argument("--cache", help=argparse.SUPPRESS)
     parser.add_argument("--order", default="blocks", help=argparse.SUPPRESS)
@@ -217,7 +217,7 @@ def _measure(work: Path, arguments: argparse.Namespace) -> None:
 def _sides_of_urls(
     server: Server, limited: int, arguments: argparse.Namespace, pack: Path, work: Path
 ) -> list[Measured]:
-    """Read the pack by its URL in each way."""
+    """Read the pack at its URL, in each way."""
     url, slow = (f"http://127.0.0.1:{port}/{pack.parent.name}/{pack.name}" for port in (server.port, limited))
     cache, names = work / "cache", ["first epoch", "second epoch"]
     measured = _sides(server, arguments, "URL", names, url, cache / "blocks")
@@ -271,13 +271,13 @@ def _sides(  # noqa: PLR0917
     epochs = json.loads(subprocess.run(line, stdout=subprocess.PIPE, text=True, check=True).stdout)
     after = server.count()
     found = [Measured(side, *epoch) for side, epoch in zip(sides, epochs, strict=True)]
-    found[0].requests, found[0].fetched = after[0] - before[0], after[1] - before[1]  # later ones fetch nothing
+    found[0].requests, found[0].fetched = after[0] - before[0], after[1] - before[1]  # later epochs fetch nothing
     print(f"  {where}: {', '.join(f'{one.side} {one.rate:,.0f}' for one in found)}", file=sys.stderr)
     return found
 
 
 def _pack(work: Path, arguments: argparse.Namespace) -> Path:
-    """Make a pack of photos, each some times."""
+    """Make a pack of photos, with --copies of each."""
     import packer
 
     tree = work / "tree"
@@ -305,7 +305,7 @@ def _bytes_of_samples(pack: Path) -> int:
 
 @contextlib.contextmanager
 def _serving(work: Path, root: Path, rate: float) -> Iterator[tuple[Server, int]]:
-    """Serve a directory; give the server, and the port of a limited link to it."""
+    """Serve a directory; yield the server, and the port of a limited link to it."""
     server = Server(root, work)
     line = [sys.executable, __file__, "--link-to", str(server.port), "--link", str(rate)]
     link = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)

@@ -1,9 +1,9 @@
-"""LitData and MosaicML Streaming at a server of objects, for `benchmarks/remote.py`.
+"""LitData and MosaicML Streaming with a server of objects, for `benchmarks/remote.py`.
 
-Both speak S3, as packer does at an s3:// URL. The server need not: a GET of /bucket/key is what S3 asks for, and nginx
-ignores the signature. Each peer gets a line that its users have to find out. LitData 0.2.76 refuses http:// without it.
-The processes of Streaming 0.13.0 share a connection without it, and one sometimes waits a minute for an answer that
-another has read.
+Both use S3, as packer does for an s3:// URL. Any web server will do: S3 reads by a GET of /bucket/key, and nginx
+ignores the signature. Each peer needs one line that its users have to find out. Without it, LitData 0.2.76 refuses
+http://, and the processes of Streaming 0.13.0 share a connection, so that one sometimes waits a minute for a response
+that another has read.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 
 from peers import BATCH, image_reader, lit, mosaic
 
-AHEAD = 4096  # photos that Streaming may fetch before they are wanted: 1.09 of what 512, its own choice, gave
+AHEAD = 4096  # photos that Streaming may fetch ahead: 1.09 times the rate with its default, 512
 PEERS = {"litdata": "LitData", "mosaic": "MosaicML Streaming"}
 
 
 def prepare(tree: Path, bucket: Path) -> None:
     """Write the packs of both into a directory that is served as a bucket."""
-    lit.prepare(tree, bucket, chunk="16MB")  # of 64 MB it read 0.4 as many images a second
+    lit.prepare(tree, bucket, chunk="16MB")  # with 64 MB it read only 0.4 times as many images a second
     mosaic.prepare(tree, bucket)
 
 
@@ -51,7 +51,7 @@ def _litdata(bucket: str, cache: Path, threads: int, read: Any) -> Iterable[Any]
     import litdata
     from litdata.streaming import downloader
 
-    # obstore fetches its chunks, and takes http:// only where this says so. LitData has no option for it.
+    # obstore fetches its chunks, and accepts http:// only with this setting, for which LitData has no option.
     downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True
 
     class Images(litdata.StreamingDataset):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""What the benchmarks share: a table, the facts of the machine, JSON."""
+"""Functions that the benchmarks share: a table, the facts of the machine, JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Return what the figures depend on beside the code; of the packages those that are installed."""
+    """Return the facts that the figures depend on: the machine, and the versions of installed packages."""
     packages = ("h5py", "numpy", "opencv-python-headless", "pillow", "simplejpeg", "torch")
     return {
         "system": platform.platform(),

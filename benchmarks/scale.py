@@ -1,6 +1,6 @@
-"""What a conversion takes on many nodes: rates measured here, the rest simulated; and what size costs a reader.
+"""Estimates conversions on many nodes, with rates measured here and a simulation; measures readers of large packs.
 
-See README.md in this directory for what is measured, what is assumed, and what the simulation leaves out.
+README.md in this directory lists the measurements, the assumptions, and the limits of the simulation.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from typing import Any
 IMAGES = {"1.28 M": 1_281_167, "14 M": 14_197_122, "1 B": 1_000_000_000}
 NODES = (1, 16, 256)
 TARGETS = {"open_parts_s": 1.0, "open_rows_s": 1.0, "scheduling": 1.3}
-ROW_BYTES = 44 + 30  # of the table, a sample: its columns, and a name
+ROW_BYTES = 44 + 30  # of the table, for a sample: its columns, and a name
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """What is assumed of a cluster: bytes and files a second.
+    """Assumptions about a cluster; rates are bytes or files a second.
 
     Attributes
     ----------
     cores : int
-        How many cores a node has.
+        The number of cores of a node.
     network : float
-        How many bytes a node sends and gets.
+        The bytes that a node sends and receives.
     read, write : float
-        What the shared file system gives all nodes together.
+        The bytes that the shared file system reads and writes, for all nodes together.
     opens : float
-        How many files it opens, for all nodes together.
+        The files that it opens, for all nodes together.
     listing : float
-        How many files one process lists.
+        The files that one process lists.
     stats : float
-        How many files one process looks at for their size and time.
+        The files whose size and time one process reads.
     spread : float
         Standard deviation of the logarithm of a part's duration: nodes and images differ.
     """
@@ -113,7 +113,7 @@ def _cluster(arguments: argparse.Namespace) -> Cluster:
 
 
 def _measure_rates(work: Path, source: Path | None, images: int) -> dict[str, dict[str, float]]:
-    """Return of each kind of conversion the images a second of one core, and an image's bytes in and out."""
+    """Return, for each kind of conversion, the images a second of one core, and an image's bytes in and out."""
     from report import table
 
     from packer._conversion.convert import convert
@@ -186,10 +186,10 @@ def _simulate_all(rates: dict[str, dict[str, float]], cluster: Cluster) -> list[
 
 
 def _simulate(images: int, nodes: int, rate: dict[str, float], cluster: Cluster) -> dict[str, Any]:
-    """Return seconds of each phase, and what the longest one waits for.
+    """Return the seconds of each phase, and the bottleneck of the longest one.
 
-    Nodes take parts one at a time, as they become free. What a part takes on a node is the longest of what its images
-    take of the cores, of the node's network and of the node's share of the file system, times a random factor.
+    Nodes take parts one at a time, as they become free. The time of a part is the longest of the times that its images
+    need on the cores, on the node's network and on the node's share of the file system, times a random factor.
     """
     parts = max(64, 8 * nodes)
     each = images / parts
@@ -222,7 +222,7 @@ def _time(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:.1f} h"
 
 
-# What size costs a reader.
+# Readers of large packs.
 
 
 def _measure_opening(work: Path) -> dict[str, float]:
@@ -262,7 +262,7 @@ def _opened(path: Path, index: int) -> float:
 
 
 def _write_part(path: Path, number: int) -> None:
-    """Write a pack of 100 samples, which are number * 100 and so on of the whole."""
+    """Write a pack of 100 samples; the first one is sample number * 100 of the whole."""
     from packer._formats import FORMATS
     from packer._manifest import Manifest
     from packer._storage.files import TableBuilder
@@ -282,7 +282,7 @@ def _write_part(path: Path, number: int) -> None:
 
 
 def _sparse(path: Path, rows: int) -> Path:
-    """Make a pack of `rows` samples in 10,000 parts, of which one sample is there: the files are holes but for it."""
+    """Make a pack of `rows` samples in 10,000 parts; only one sample exists, the rest of the files are holes."""
     from packer._formats.reader import write_manifest
     from packer._manifest import Manifest
     from packer._table import COLUMNS
@@ -304,7 +304,7 @@ def _sparse(path: Path, rows: int) -> Path:
 
 
 def _sparse_index(path: Path, rows: int) -> Path:
-    """Make an index of `rows` samples in 10,000 files, of which one is there; the table is a hole but for one row."""
+    """Make an index of `rows` samples in 10,000 files; only one file exists, and the table has only one row."""
     import numpy as np
 
     from packer._formats.index import FILES_FILE, file_columns
@@ -346,7 +346,7 @@ _CLASSES = [f"class {label}" for label in range(1000)]
 
 
 def _sparse_table(path: Path, rows: int, types: Mapping[str, str]) -> int:
-    """Write a table of which one row is there; return how many bytes the names have."""
+    """Write a table that is a hole except one row; return the size of the names in bytes."""
     import numpy as np
 
     from packer._formats.parts import TABLE_FILE, column_offsets
@@ -377,7 +377,7 @@ def _sparse_table(path: Path, rows: int, types: Mapping[str, str]) -> int:
 
 
 def _most_memory() -> float:
-    """Return the most memory that this process had, in bytes; 0 where the system does not say it."""
+    """Return the peak memory of this process in bytes; 0 if the system does not report it."""
     try:
         import resource
     except ImportError:
@@ -389,7 +389,7 @@ def _blocks(path: Path) -> int:
     return sum(file.stat().st_blocks * 512 for file in path.iterdir())
 
 
-# What Dask costs.
+# The cost of Dask.
 
 
 def _measure_scheduling(work: Path, rounds: int) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""What `read.py` measures: sections of sides, each side a loader with its settings.
+"""The measurements of `read.py`: sections of sides, each side a loader with its settings.
 
-The sides of a section read the same images. Most read the same bytes, too; where a loader has files of its own form, or
-settings that its project calls faster, another side has these.
+The sides of a section read the same images. Most read the same bytes, too. If a loader has its own form of files, or
+settings that its project calls faster, these are another side.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from peers import RESIZE
 
 @dataclass(frozen=True)
 class Side:
-    """A loader with its settings: a module of `peers`, and what its two functions are given beside their parameters."""
+    """A loader with its settings: a module of `peers`, and further arguments of its two functions."""
 
     name: str
     module: str
@@ -26,7 +26,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Section:
-    """Sides over the same images, the side that the others are compared with, and what ratios of two sides shall be."""
+    """Sides with the same images, the side that the others are compared with, and goals for ratios of two sides."""
 
     title: str
     tree: str
@@ -143,7 +143,7 @@ _V2, _V2_TENSORS = "torchvision v2, PIL images", "torchvision v2, tensors"
 
 
 def _recipe(recipe: str, words: str, tree: str, of_own: float | None, of_torchvision: float) -> Section:
-    """Return the section of a recipe of `peers.recipes`: float32 batches, and what its sides give without it."""
+    """Return the section of a recipe of `peers.recipes`: float32 batches, and packer's Loader without the recipe."""
     named, where = {"recipe": recipe}, "photos" if tree == "photos" else f"resized to {RESIZE}"
     sides = [
         Side(LOADER, "own"),
@@ -153,7 +153,7 @@ def _recipe(recipe: str, words: str, tree: str, of_own: float | None, of_torchvi
         Side("DALI, CPU, its nearest", "dali", open=named),
         Side("FFCV, its nearest", "ffcv_beton", open=named),
     ]
-    if recipe == "views":  # of which FFCV has a crop and a flip
+    if recipe == "views":  # FFCV has only its crop and flip
         sides.pop()
     goals = {(RECIPE, _V2): of_torchvision, (RECIPE, _V2_TENSORS): of_torchvision}
     if of_own is not None:

@@ -4,9 +4,9 @@ python benchmarks/training.py [--seeds 5] [--steps 300] [--size 40] [--batch 32]
 
 The images are drawn: shapes of eight kinds on noise with a photo's spectrum. The recipe is crop, flip,
 TrivialAugmentWide, normalise, RandomErasing. *torchvision* is ImageFolder, v2 and a DataLoader; *packer* is a pack and
-a Loader. For each seed both sides begin with the same weights. Printed are, for each side, the mean loss of the last
-quarter of the steps, and the loss of images that were kept back, over the seeds; and by how many standard errors the
-sides differ. Two runs of one side differ too: `--again` compares torchvision's with itself, by other seeds.
+a Loader. For each seed both sides begin with the same weights. The program prints, for each side, the mean loss of the
+last quarter of the steps and the loss of held-out images, over the seeds; and by how many standard errors the sides
+differ. Two runs of one side differ too: `--again` compares torchvision's with itself, with other seeds.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def of_torchvision(root: Path, seed: int, options: argparse.Namespace) -> Iterab
 
 
 def of_packer(root: Path, seed: int, options: argparse.Namespace) -> Iterable[Any]:
-    """torchvision erases after it normalised, so that what is erased is the mean: here the colour of the mean."""
+    """torchvision erases normalised images, with 0, which is the mean; so packer must erase with the mean's colour."""
     grey = tuple(round(255 * mean) for mean in MEAN)
     dataset = open_dataset(
         root / "train.lmdb",
@@ -125,7 +125,7 @@ def of_packer(root: Path, seed: int, options: argparse.Namespace) -> Iterable[An
 
 
 def trained(loader: Iterable[Any], root: Path, seed: int, options: argparse.Namespace) -> tuple[float, float]:
-    """Train, and return the mean loss of the last quarter of the steps and that of the images kept back."""
+    """Train, and return the mean loss of the last quarter of the steps and that of the held-out images."""
     torch.manual_seed(seed)
     model = resnet18(num_classes=len(SHAPES))
     optimizer = torch.optim.SGD(model.parameters(), 0.02, momentum=0.9, weight_decay=1e-4)

@@ -1,11 +1,11 @@
-"""Measures whether `packer tune` chooses well: its choice against the best of the full grid, on three packs.
+"""Measures whether `packer tune` chooses well: its choice compared with the best of the full grid, on three packs.
 
 python benchmarks/tune.py --source IMAGEFOLDER [--json FILE]
 
 The packs hold the photos as they are, tiled JPEGs of 256 pixels, and raw pixels of that size. The grid is all numbers
 of threads, with and without processes, some numbers of batches ahead, and both orders; all of it is measured in rounds,
-in turn. The best of a grid is the luckiest, too: so the choice and the best are then measured against each other in
-turn, and the median ratio of the rounds is the figure. Targets: 0.95 of the best, in 120 s.
+in turn. The best of a grid was also lucky, so the choice and the best are then measured again, in turn; the figure is
+the median ratio of these rounds. Targets: 0.95 of the best, in 120 s.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _grid(processes: bool) -> list[LoaderSettings]:
 
 
 def _measured(dataset: Any, batch: int, settings: list[LoaderSettings], most: int) -> dict[LoaderSettings, list[float]]:
-    """Measure seconds a batch, in turn; processes are started before and live for one measurement."""
+    """Measure seconds a batch, in turn; processes start before a measurement and end after it."""
     costs: dict[LoaderSettings, list[float]] = {one: [] for one in settings}
     for order in rounds(len(settings), most, step=max(1, len(settings) // most)):
         for position in order:

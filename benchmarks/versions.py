@@ -1,4 +1,4 @@
-"""Measures packer's C against that of another checkout, and against the libraries: photos in memory, nothing else.
+"""Measures packer's C, compared with that of another checkout and with libraries, on photos in memory.
 
 python benchmarks/versions.py TREE [--than CHECKOUT] [--threads 2] [--ways whole crop transcode] [--rounds 9]
 
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def compare(way: str, sides: dict[str, tuple[str, Path]], options: argparse.Namespace) -> None:
-    """Measure the sides in turn, and print what each takes."""
+    """Measure the sides in turn, and print their rates and ratios."""
     running = {name: Side(HERE, words(kind, way, options), checkout) for name, (kind, checkout) in sides.items()}
     seconds = in_turn(running, options.rounds)
     photos, ours = running["this checkout"].first["photos"], seconds["this checkout"]
@@ -80,7 +80,7 @@ def in_turn(sides: Mapping[str, Side], rounds: int) -> dict[str, list[dict[str, 
 
 
 class Side:
-    """A process of a program that imports packer from a checkout, and does one thing whenever it is asked to.
+    """A process of a program that imports packer from a checkout, and measures something once for each request.
 
     The process writes lines of JSON: the first one, `first`, when it is ready, and another one for each line it reads.
     """
@@ -114,7 +114,7 @@ class Side:
 
 
 def serve(options: argparse.Namespace) -> None:
-    """Be a side: say what comes of the photos, and then, for each line that is read, how long that takes."""
+    """Run a side: print digests of its results; then, for each line of the standard input, the time that they take."""
     suffixes = (".jpg", ".jpeg") if options.ways == ["transcode"] else (".jpg", ".jpeg", ".png")
     photos = [path.read_bytes() for path in sorted(options.tree.rglob("*")) if path.suffix.lower() in suffixes]
     call, digests = {"whole": drawing, "crop": drawing, "transcode": transcoding}[options.ways[0]](photos, options)
@@ -127,7 +127,7 @@ def serve(options: argparse.Namespace) -> None:
 
 
 def run(call: Call, count: int, threads: int) -> None:
-    """Do all photos, some at a time, on threads that take the next ones."""
+    """Process all photos, some at a time, on threads that each take the next ones."""
     parts = iter([slice(start, start + AT_A_TIME) for start in range(0, count, AT_A_TIME)])
     workers = [threading.Thread(target=take, args=(call, parts)) for _ in range(threads)]
     for worker in workers:
@@ -142,7 +142,7 @@ def take(call: Call, parts: Iterator[slice]) -> None:
 
 
 def drawing(photos: list[bytes], options: argparse.Namespace) -> tuple[Call, Callable[[], list[str]]]:
-    """Return what draws some of the photos into memory, and what tells digests of what lies there."""
+    """Return a function that decodes some of the photos into memory, and one that returns the digests of the pixels."""
     import numpy as np
 
     from packer._images import native
@@ -168,7 +168,7 @@ def drawing(photos: list[bytes], options: argparse.Namespace) -> tuple[Call, Cal
 
 
 def rectangles(sizes: list[tuple[int, int]]) -> Iterator[tuple[int, int, int, int]]:
-    """Yield a random rectangle for each image: torchvision's RandomResizedCrop, of one try, made to fit."""
+    """Yield a random rectangle for each image, like RandomResizedCrop with a single try, cut to the image."""
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -179,7 +179,7 @@ def rectangles(sizes: list[tuple[int, int]]) -> Iterator[tuple[int, int, int, in
 
 
 def by_libraries(photos: list[bytes], boxes: list[Any], outs: list[Any]) -> Call:
-    """Return what draws with simplejpeg, or Pillow what is no JPEG, and with torch."""
+    """Return a function that decodes with simplejpeg, or with Pillow other types than JPEG, and resizes with torch."""
     import io
 
     import numpy as np

@@ -42,7 +42,7 @@ SCREEN = """
   requestAnimationFrame(() => requestAnimationFrame(look)); // after what scrolling changes
 })
 """
-"""Waits until all pictures in sight are there: milliseconds of that, and since the page was asked for; how many."""
+"""Waits until all visible pictures are loaded; returns the milliseconds since the call and the request, and a count."""
 
 
 def main() -> None:
@@ -185,7 +185,7 @@ def _memory(process: int, when: str) -> dict[str, float]:
 
 
 def _first_screen(browser: Any, address: str) -> tuple[float, float, Any]:
-    """Return seconds from asking for the page until all pictures are seen, how many these are, and the page."""
+    """Return the seconds from the request until all pictures are visible, their number, and the page."""
     page = browser.new_context(viewport={"width": 1500, "height": 1000}).new_page()
     page.add_init_script("localStorage.setItem('packer.cell', '120')")
     page.goto(address)

@@ -1,12 +1,12 @@
-"""Measures `packer.profile`: its verdicts, what it costs, and whether what it predicts for packing comes true.
+"""Measures `packer.profile`: its verdicts, its overhead, and its predictions for packing.
 
 python benchmarks/waiting.py [verdicts] [overhead] [predicted PHOTOS]
 
 ``verdicts``: ten loaders, eight of which are slow for one reason each, with the cause that the profile names.
-``overhead``: a DataLoader and packer's Loader whose steps take 1 ms, with and without a profile, in turn; the median of
-what neighbouring passes of some hundred steps differ by, with the interval that it lies in with 95 %. ``predicted``: an
-ImageFolder of PHOTOS (a directory of classes) through a DataLoader of two workers, and the same from packs; the gain
-that the profile predicted beside the gain that there is.
+``overhead``: a DataLoader and packer's Loader with steps of 1 ms, and a list with empty steps, with and without a
+profile, in turn; the median difference between neighbouring passes, with its 95 % interval. ``predicted``: an
+ImageFolder of PHOTOS (a directory of classes) through a DataLoader of two workers, and the same from packs; the
+predicted gain and the measured one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STEP = 0.001
 
 
 def verdicts(root: Path) -> None:
-    """Print which cause is named for each loader."""
+    """Print the cause that the profile names for each loader."""
     right = 0
     for name, case in loaders.LOADERS.items():
         profiled = packer.profile(case.make(root), show=False, seconds=2.0)
@@ -50,9 +50,9 @@ def verdicts(root: Path) -> None:
 
 
 def passed(loader: Iterable[Any], step: float) -> float:
-    """Return how much processor time of the loop's thread a step of a pass takes.
+    """Return the CPU time of the loop's thread for a step of a pass.
 
-    A profile works in that thread alone. A clock, or the threads that decode, would depend on other work far more.
+    A profile works only in this thread. Wall time, or the threads that decode, would depend far more on other work.
     """
     steps, begin = 0, time.thread_time()
     for _ in loader:
@@ -62,7 +62,7 @@ def passed(loader: Iterable[Any], step: float) -> float:
 
 
 def overhead(root: Path) -> None:
-    """Print what a profile costs: the median of many pairs of short passes, with and without it, and its error."""
+    """Print the cost of a profile: the median of many pairs of short passes, with and without it, and its error."""
     pack = loaders.packed(root, "small", crop=packer.RandomResizedCrop(32), seed=0)
     for name, loader, step in (
         ("DataLoader", DataLoader(TensorDataset(torch.zeros(200, 3, 8, 8)), 4), STEP),
@@ -83,13 +83,13 @@ def overhead(root: Path) -> None:
 
 
 def _median_within(values: list[float]) -> tuple[float, float]:
-    """Return between which two the median lies with 95 %, by the ranks of a binomial distribution."""
+    """Return the 95 % interval of the median, by the ranks of a binomial distribution."""
     values, half = sorted(values), 0.98 * math.sqrt(len(values))
     return values[math.floor(len(values) / 2 - half)], values[math.ceil(len(values) / 2 + half) - 1]
 
 
 def predicted(photos: Path, root: Path) -> None:
-    """Print the gains that are predicted, and those that there are."""
+    """Print the predicted gains and the measured ones."""
     transform = transforms.Compose([transforms.RandomResizedCrop(224), transforms.ToTensor()])
     packs = {"packing": root / "keep.lmdb", "packing with --resize 256": root / "resized.lmdb"}
     packer.convert(photos, packs["packing"])

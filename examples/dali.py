@@ -2,7 +2,7 @@
 
     python examples/dali.py train.lmdb [--batch-size 64] [--device gpu]
 
-DALI's own readers read files one after the other; this order is a true shuffle of the whole set, another in each epoch.
+DALI's own readers read files one after the other; this source shuffles the whole set, in a new order in each epoch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MEAN, STD = [0.485 * 255, 0.456 * 255, 0.406 * 255], [0.229 * 255, 0.224 * 255, 
 
 
 def encoded_images(path: str, batch_size: int, seed: int) -> Callable[[Any], tuple[np.ndarray, np.ndarray]]:
-    """Return what gives DALI a sample: the bytes of an image and its label."""
+    """Return a function that gives DALI a sample: the bytes of an image and its label."""
     dataset = open_dataset(path, output="bytes")
     sampler = ShuffleSampler(len(dataset), seed=seed)
     orders: dict[int, list[int]] = {}

@@ -4,7 +4,7 @@
     torchrun --nproc-per-node 8 examples/train.py train.lmdb val.lmdb
 
 A checkpoint is written every epoch and every --save-every steps; the same command continues from it at the very next
-sample, also on another number of GPUs. torchvision gives the networks where it is installed; --arch tiny needs nothing.
+sample, also on another number of GPUs. The networks are torchvision's; --arch tiny works without torchvision.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main() -> None:
         dist.init_process_group("nccl" if cuda else "gloo")
     fit(options, device)
     if world > 1:
-        # Nothing holds the network any more, so this ends the threads of the group, which may abort a Python that ends.
+        # No network uses the group any more, so this ends its threads, which may otherwise abort Python when it exits.
         dist.barrier()
         dist.destroy_process_group()
 

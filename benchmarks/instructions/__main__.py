@@ -2,14 +2,14 @@
 
 python benchmarks/instructions TREE [--photos 20] [--json FILE]
 
-A count is no time: instructions take different times, and processors do several at once. It is what can be measured of
-a processor that is not at hand. QEMU runs the code and counts (counting.c); scripts/qemu-python says what that needs,
-and this needs the package qemu-user beside it, as the static QEMU loads no plugins, and gcc.
+A count is not a time: instructions take different times, and processors execute several at once. But it can be measured
+without the processor: QEMU runs the code and counts (counting.c). scripts/qemu-python lists its requirements; this
+program also needs gcc, and the package qemu-user, because the static QEMU loads no plugins.
 
-All kinds of code come from the same compiler with the same options. The plain one uses what NEON instructions the
-compiler finds by itself, and the third kind none. A process draws images from memory once, and another three times;
-half the difference of their counts is what drawing them takes. The images are photos as they are, the same as
-progressive JPEGs, and the same cut and resized to 256 x 256 as PNGs; Pillow writes both.
+The same compiler makes three kinds of code: with packer's NEON code; plain C, which the compiler may vectorise itself;
+and plain C without vectors. One process decodes images from memory once, and another three times; half the difference
+of their counts is the count of one pass. The images are photos as they are, the same photos as progressive JPEGs, and
+the same photos cut and resized to 256 x 256 as PNGs; Pillow writes the last two kinds.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def write(photos: list[Path], directory: Path) -> dict[str, list[str]]:
-    """Write images of photos, and return their paths by what they are."""
+    """Write progressive JPEGs and PNGs of photos, and return the paths of all images by their kind."""
     images: dict[str, list[str]] = {"photos": [str(path.resolve()) for path in photos], "progressive": [], "PNGs": []}
     for n, path in enumerate(photos):
         with Image.open(path) as photo:
@@ -68,7 +68,7 @@ def write(photos: list[Path], directory: Path) -> dict[str, list[str]]:
 
 
 def measure(qemu: str, images: dict[str, list[str]], directory: Path) -> dict[str, dict[str, float]]:
-    """Return the instructions an image, by what is drawn and kind of code."""
+    """Return the instructions for an image, by the kind of image and of code."""
     plugin, count = directory / "counting.so", directory / "count"
     run("gcc", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-o", str(plugin), str(HERE / "counting.c"))
     kinds = {"neon": "", "plain": "-DPACKER_PLAIN", "scalar": "-DPACKER_PLAIN -fno-tree-vectorize"}
@@ -97,7 +97,7 @@ def measure(qemu: str, images: dict[str, list[str]], directory: Path) -> dict[st
 
 
 def emulated(*arguments: str, **variables: str) -> str:
-    """Run Python on the emulated processor, and return what it says."""
+    """Run Python on the emulated processor, and return its output."""
     return run(str(ROOT / "scripts" / "qemu-python"), *arguments, **variables)
 
 

@@ -1,6 +1,6 @@
-"""Draws images some times over: LIBRARY {whole,crop} TIMES IMAGE ...; LIBRARY is packer's C.
+"""Decodes images TIMES times: LIBRARY {whole,crop} TIMES IMAGE ...; LIBRARY is packer's C.
 
-Prints how many images were left to other decoders, and a digest of all pixels.
+Prints the number of images that C left to other decoders, and a digest of all pixels.
 """
 
 import hashlib

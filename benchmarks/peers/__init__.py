@@ -1,10 +1,10 @@
-"""What `benchmarks/read.py` compares: one module a loader, all with the same functions and constants.
+"""The loaders that `benchmarks/read.py` compares: a module for each, all with the same functions and constants.
 
 ``prepare(tree, directory)`` writes the loader's own pack of an ImageFolder tree, once, and returns it.
 ``open_loader(pack, crop, threads)`` returns an iterable; each pass over it is an epoch: batches of `BATCH` uint8 images
 (N, 3, 224, 224 or N, 224, 224, 3) with their labels. `crop` is "train" or "eval".
-`REQUIRES` names what must be importable; `NOTE` says with which settings the loader runs. Some modules take the name of
-one of `peers.recipes`, too: their batches are then float32, and two of them of a recipe of two views.
+`REQUIRES` names the modules that must be importable; `NOTE` describes the settings of the loader. Some modules also
+take the name of a recipe of `peers.recipes`: then batches are float32, and with the recipe of two views each is a pair.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def tensor_transform(crop: str) -> Any:
 
 
 def image_reader(crop: str, decoder: str) -> Callable[[bytes], Any]:
-    """Return a function that makes the bytes of a file a (3, 224, 224) uint8 tensor.
+    """Return a function that turns the bytes of a file into a (3, 224, 224) uint8 tensor.
 
     By Pillow and torchvision's transforms v1 (``"pil"``), which is how most people do it, or by torchvision's own
     decoder and its transforms v2 of tensors (``"tensors"``), which takes less time.
@@ -68,7 +68,7 @@ def image_reader(crop: str, decoder: str) -> Callable[[bytes], Any]:
 
 
 def random_crop(height: int, width: int) -> tuple[int, int, int, int]:
-    """Return top, left, height and width of a box that RandomResizedCrop could draw, for who has no such crop."""
+    """Return top, left, height and width of a box that RandomResizedCrop could draw, for libraries without it."""
     for _ in range(10):
         area = height * width * random.uniform(0.08, 1.0)
         ratio = math.exp(random.uniform(math.log(3 / 4), math.log(4 / 3)))
@@ -80,7 +80,7 @@ def random_crop(height: int, width: int) -> tuple[int, int, int, int]:
 
 
 def data_loader(dataset: Any, crop: str, threads: int, collate: Any = None) -> Any:
-    """Return PyTorch's DataLoader with one process a thread; the processes live on from epoch to epoch."""
+    """Return PyTorch's DataLoader with `threads` processes, which live on from epoch to epoch."""
     import torch
 
     return torch.utils.data.DataLoader(

@@ -69,7 +69,7 @@ def _of_tars(pack: Path) -> Reader:
 
         suffixes = ["jpg;jpeg;JPEG;png", "cls"]
         encoded, labels = fn.readers.webdataset(paths=files, index_paths=indexes, ext=suffixes, random_shuffle=shuffled)
-        return encoded, fn.pad(labels)  # digits, of which there are several
+        return encoded, fn.pad(labels)  # text, of different lengths
 
     return read, sum(int(Path(index).read_text().split()[1]) for index in indexes)
 
@@ -102,7 +102,7 @@ def _of_recordio(pack: Path) -> Reader:
 
 
 def _indexed(pack: Path, suffix: str) -> tuple[list[str], list[str], int]:
-    """Return the files of a pack, the index of each, and how many lines the indexes have together."""
+    """Return the files of a pack, the index of each, and the number of lines of all indexes."""
     files = sorted(pack.glob(f"*{suffix}"))
     indexes = [file.with_suffix(".idx") for file in files]
     return [*map(str, files)], [*map(str, indexes)], sum(len(index.read_text().splitlines()) for index in indexes)
@@ -128,7 +128,7 @@ def _images(encoded: Any, crop: str, decoding: dict[str, Any]) -> Any:
 
 
 class Epochs:
-    """Runs a pipeline for one epoch at a time; its own iterator would work ahead into the next one, between epochs."""
+    """Runs a pipeline for one epoch at a time; DALI's own iterator would prefetch the next one between epochs."""
 
     def __init__(
         self,

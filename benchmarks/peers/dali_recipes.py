@@ -35,7 +35,7 @@ def _normalized(images: Any) -> Any:
 def _erased(images: Any) -> Any:
     from nvidia.dali import fn
 
-    # A size of nothing erases nothing.
+    # A size of 0 erases nothing.
     chosen = fn.random.coin_flip(probability=recipes.ERASING)
     shape = fn.random.uniform(range=(0.14, 0.57), shape=(2,)) * chosen
     anchor = fn.random.uniform(range=(0.0, 1.0), shape=(2,)) * (1.0 - shape)
@@ -90,7 +90,7 @@ def _view(images: Any, number: int) -> Any:
         return _normalized(fn.gaussian_blur(images, sigma=sigma, window_size=recipes.BLUR))
     blurred = fn.random.coin_flip(probability=0.1, dtype=types.BOOL)
     solarized = fn.random.coin_flip(probability=0.2, dtype=types.BOOL)
-    if blurred:  # DALI makes these a choice of each image
+    if blurred:  # DALI chooses for each image
         images = fn.gaussian_blur(images, sigma=sigma, window_size=recipes.BLUR)
     if solarized:
         bright = images >= np.uint8(128)

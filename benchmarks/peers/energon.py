@@ -60,7 +60,7 @@ def open_loader(pack: Path, crop: str, threads: int, decoder: str = "pil") -> An
 
 
 class Epochs:
-    """Takes as many batches an epoch as there are: a loader for training of Energon's never ends."""
+    """Takes the batches of one epoch at a time: Energon's training loader never ends."""
 
     def __init__(self, loader: Any, count: int) -> None:
         self.batches = iter(loader)

@@ -32,7 +32,7 @@ def prepare(tree: Path, directory: Path, store: str = "bytes") -> Path:
 
 
 def open_loader(pack: Path, crop: str, threads: int, recipe: str | None = None) -> Any:
-    """Open a beton. What FFCV has that is nearest to a recipe stands for the recipe: see `_recipe`."""
+    """Open a beton. A recipe is replaced by FFCV's nearest operations: see `_recipe`."""
     from ffcv.fields import RGBImageField
     from ffcv.fields.decoders import CenterCropRGBImageDecoder, IntDecoder, RandomResizedCropRGBImageDecoder
     from ffcv.loader import Loader, OrderOption
@@ -60,7 +60,7 @@ def open_loader(pack: Path, crop: str, threads: int, recipe: str | None = None) 
 
 
 def _recipe(recipe: str | None) -> tuple[list[Any], list[Any]]:
-    """Return what is done to images and to labels.
+    """Return the operations on images and on labels.
 
     FFCV has three of TrivialAugmentWide's and RandAugment's operations: brightness, contrast and saturation. These
     stand for all. FFCV erases squares of one size, in all images. It has MixUp, and no CutMix.
@@ -105,9 +105,9 @@ class _Images:
 
 
 def _stored_jpeg() -> Any:
-    """Return a field that stores JPEG files as they are, where FFCV's own would encode their pixels again.
+    """Return a field that stores JPEG files as they are; FFCV's own field would encode their pixels again.
 
-    So all sides decode the same bytes. Other types of image, and what libjpeg cannot turn into RGB, FFCV encodes.
+    So all sides decode the same bytes. FFCV encodes other types of images, and JPEGs that libjpeg cannot turn into RGB.
     """
     import io
 

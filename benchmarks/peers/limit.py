@@ -1,10 +1,10 @@
-"""What no loader can exceed: the calls alone that decode and resize, on plain threads, over inputs prepared in memory.
+"""The limit of every loader: only the calls that decode and resize, on plain threads, with inputs prepared in memory.
 
 The calls are those of packer's own decoder, which takes eight images and boxes at a time (for raw pixels, those of its
-resizing). Or they are those of libraries: libjpeg-turbo's decoder through simplejpeg, and torch's resizing. The
-libraries get what packer would hand to them in the same epoch: JPEGs whose header says that they end below the crop's
-last row, or the tiles that the crop touches, joined, each with its rectangle. Choosing crops, reading, checking,
-patching headers, joining tiles, queues and batches are left out.
+resizing), or those of libraries: libjpeg-turbo's decoder through simplejpeg, and torch's resizing. The libraries get
+the input that packer would pass to them in the same epoch: JPEGs whose header is changed to end below the crop's last
+row, or the tiles that the crop touches, joined, each with its rectangle. Choosing crops, reading, checking, patching
+headers, joining tiles, queues and batches are left out.
 """
 
 from __future__ import annotations

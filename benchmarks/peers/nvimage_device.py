@@ -39,7 +39,7 @@ def open_loader(
 
 
 class Regions(tensors_device.Batches):
-    """Batches of which nvImageCodec decodes the crops."""
+    """Batches whose crops nvImageCodec decodes."""
 
     def __init__(self, decoder: Any, *settings: Any) -> None:
         super().__init__(*settings)

@@ -22,7 +22,7 @@ def prepare(tree: Path, directory: Path, options: tuple[str, ...] = ()) -> Path:
 
 
 def open_loader(pack: Path, crop: str, threads: int, by: str = "Loader", **options: Any) -> Any:
-    """Return a loader; of "Loader", "recipe" and "prefetcher" `settings` are what is said of a device."""
+    """Return a loader; for "Loader", "recipe" and "prefetcher", `settings` has the arguments for a device."""
     from packer import open_dataset
 
     if by == "recipe":
@@ -52,7 +52,7 @@ def open_loader(pack: Path, crop: str, threads: int, by: str = "Loader", **optio
 
 
 def _repeated(dataset: Any, times: int) -> Any:
-    """Return a dataset that has each sample so many times."""
+    """Return a dataset that has each sample `times` times."""
     return dataset if times == 1 else dataset.select([*range(len(dataset))] * times)
 
 

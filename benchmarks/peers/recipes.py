@@ -1,4 +1,4 @@
-"""Recipes of training, beyond a crop and a mirroring, in torchvision's transforms v2; other modules have their own.
+"""Training recipes with more than a crop and a flip, in torchvision's transforms v2; other modules have their own.
 
 ``trivial``: TrivialAugmentWide, RandomErasing. ``rand``: RandAugment(2, 9), and MixUp or CutMix of each batch.
 ``views``: two crops of each image with jitter, grey, blur, and solarize in the second, as SimCLR and DINO have them.
@@ -13,21 +13,21 @@ from peers import OUTPUT
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 ERASED = tuple(round(255 * mean) for mean in MEAN)
-"""The colour of what is erased: the mean, which normalising makes 0."""
+"""The colour of erased rectangles: the mean, which normalising makes 0."""
 
 ERASING = 0.25
-"""How often RandomErasing erases."""
+"""The probability of RandomErasing."""
 
 MIXUP, CUTMIX, CLASSES = 0.2, 1.0, 1000
 SCALE = 0.4, 1.0
-"""Which part of the area each of two views has, as in DINO."""
+"""The range of the share of an image's area that a view has, as in DINO."""
 
 JITTER, BLUR = (0.4, 0.4, 0.2, 0.1), 23
-"""How strong brightness, contrast, saturation and hue are jittered; how many pixels a side of the blur has."""
+"""The strengths of the jitter of brightness, contrast, saturation and hue; the side of the blur's kernel in pixels."""
 
 
 def transform(recipe: str, decoder: str) -> Any:
-    """Return torchvision's transform v2 of a PIL image, or of a (3, height, width) tensor where `decoder` says so."""
+    """Return torchvision's transform v2 of a PIL image, or, with decoder "tensors", of a (3, height, width) tensor."""
     import torch
     from torchvision.transforms import v2
 
@@ -36,7 +36,7 @@ def transform(recipe: str, decoder: str) -> Any:
     if recipe == "views":
         return _Views(*(v2.Compose([*_view(number), *ready]) for number in range(2)))
     steps: list[Any] = [v2.RandomResizedCrop(OUTPUT, antialias=True), v2.RandomHorizontalFlip()]
-    if recipe == "trivial":  # Erasing is done on tensors alone.
+    if recipe == "trivial":  # RandomErasing takes only tensors.
         return v2.Compose([*steps, v2.TrivialAugmentWide(), *ready, v2.RandomErasing(ERASING)])
     return v2.Compose([*steps, v2.RandAugment(2, 9), *ready])
 
@@ -63,7 +63,7 @@ class _Views:
 
 
 def mixed(recipe: str | None) -> Any:
-    """Return DataLoader's `collate_fn` that mixes the images of a batch, or None where a recipe mixes none."""
+    """Return DataLoader's `collate_fn` that mixes the images of a batch, or None if the recipe mixes none."""
     if recipe != "rand":
         return None
     from torch.utils.data import default_collate

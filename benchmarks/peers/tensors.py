@@ -33,7 +33,7 @@ def open_folder(pack: Path, crop: str, threads: int, decode: Callable[[bytes], A
 
 
 def decoder() -> Callable[[bytes], Any]:
-    """Return a function that decodes the bytes of a file; ImportError where torchvision's operators do not load."""
+    """Return a function that decodes the bytes of a file; ImportError if torchvision's operators do not load."""
     import torch
     from torchvision.io import ImageReadMode, decode_image
 
@@ -41,7 +41,7 @@ def decoder() -> Callable[[bytes], Any]:
         raise ImportError("torchvision's operators do not load; its wheel is built for another torch (CUDA?)")
 
     def decode(data: bytes) -> Any:
-        # A writable copy: torch warns of bytes, which a write would change.
+        # A writable copy: torch warns about read-only bytes.
         return decode_image(torch.frombuffer(bytearray(data), dtype=torch.uint8), ImageReadMode.RGB)
 
     return decode

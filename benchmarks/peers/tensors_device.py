@@ -30,7 +30,7 @@ def open_loader(
     dtype: str = "uint8",
 ) -> Any:
     """Return batches; without `crops`, of whole images as they were decoded."""
-    decoder()  # says why, where the operators do not load
+    decoder()  # raises ImportError if the operators do not load
     from packer import open_dataset
 
     files = open_dataset(pack, output="bytes")
@@ -83,7 +83,7 @@ class Batches:
 
 
 def resized(image: Any) -> Any:
-    """Return a random crop of a (3, height, width) tensor, resized where it lies, and half of the time mirrored."""
+    """Return a random crop of a (3, height, width) tensor, resized on its device, and half of the time mirrored."""
     from torchvision.transforms.v2 import functional
 
     box = random_crop(*image.shape[1:])
