@@ -97,7 +97,7 @@ def test_following_the_advice_leads_to_images(sources: Path, tmp_path: Path, sou
     for name, words in COMMANDS.items():
         (tmp_path / name).mkdir()
         lines[name] = [parts.get(word, word.replace("OUT", str(tmp_path / name))) for word in words]
-    if "*" in source:  # packs are named, and not matched
+    if "*" in source:  # these commands take the name of one pack, and no pattern
         del lines["info"], lines["verify"]
     for _ in range(_STEPS):
         results = packer_many(lines.values())

@@ -1,4 +1,4 @@
-"""`packer convert`, as a person runs it."""
+"""`packer convert` on the command line."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_the_two_lines_of_python_read_the_pack(tree: Path, tmp_path: Path) -> No
         code = "\n".join(line.strip() for line in rest if "import" in line or "dataset =" in line)
         assert f"from packer import {dataset}" in code
         scope: dict[str, Any] = {}
-        exec(code, scope)  # as it stands
+        exec(code, scope)  # the lines as they were printed
         assert len(scope["dataset"]) == 18
         assert "fuse=True" in code
         convert(imagefolder_source(tree), tmp_path / f"reference{Path(name).suffix}")
@@ -282,7 +282,7 @@ def test_a_file_that_changed_is_named_with_what_to_do(tmp_path: Path) -> None:
     assert result.returncode == 1
     assert "a/e.png: not an image" in result.stderr
     os.utime(root / "a" / "d.png", (1, 1))
-    solid(root / "a" / "e.png", size=(40, 40))  # mended
+    solid(root / "a" / "e.png", size=(40, 40))  # replaced by an image
     result = packer("convert", root, out)
     assert result.returncode == 1
     assert "\n  1 image was changed: a/d.png (its modification time was 20" in result.stderr
@@ -309,7 +309,7 @@ def test_notes_about_the_source(tmp_path: Path) -> None:
 
 
 def usage_errors(tree: Path, tmp_path: Path) -> list[tuple[list[object], int, str]]:
-    """Return arguments, the exit status (0: either of the two for errors), and a part of the message."""
+    """Return arguments, the exit status (0 stands for 1 or 2), and a part of the message."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "folders" / "a").mkdir(parents=True)
     (tmp_path / "file").touch()
@@ -377,7 +377,7 @@ def usage_errors(tree: Path, tmp_path: Path) -> list[tuple[list[object], int, st
 
 
 def test_bad_usage_is_one_clear_line(tree: Path, tmp_path: Path) -> None:
-    """Before an image is read; so the partial, if there is one by then, does not stand in the way of the next try."""
+    """The error comes before an image is read, and no partial directory is left."""
     cases = usage_errors(tree, tmp_path)
     wrong = []
     for (arguments, status, message), result in zip(
@@ -424,7 +424,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_progress_where_there_is_no_terminal(tree: Path, tmp_path: Path) -> None:
-    """Lines, every few seconds; here after every batch."""
+    """Without a terminal, progress is a line every few seconds; the test sets this interval to 0."""
     code = (
         "from packer._cli import main, output as progress\n"
         "progress._SECONDS_BETWEEN_LINES = progress._SECONDS_TO_THE_FIRST_LINE = 0.0; main()"

@@ -1,4 +1,4 @@
-"""The lines that commands print after making a pack: they run, and give what the pack holds."""
+"""The lines of Python that commands print after making a pack: they run, and open a dataset of the pack."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def line(kind: str, root: Path, target: Path) -> list[object]:
 
 
 def run(output: str) -> Any:
-    """Run the example of a command's output; return the dataset, which is closed by who asked."""
+    """Run the example in a command's output; return the dataset, which the caller closes."""
     found = re.search(r"^  (from packer import .*)\n  (dataset = .*)$", output, re.MULTILINE)
     assert found is not None, output
     scope: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Exit statuses: each has one meaning, and no traceback reaches a person."""
+"""Exit statuses: each has one meaning, and no command prints a traceback."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ _cli.main()
 @pytest.mark.skipif(sys.platform == "win32", reason="has other signals")
 @pytest.mark.parametrize(("name", "status"), [("SIGINT", "sigint"), ("SIGTERM", "sigterm")])
 def test_signals_that_follow_do_not_interrupt_the_ending(name: str, status: str) -> None:
-    """But those that come later do, as the ending may hang."""
+    """Signals that come much later do interrupt it, because the clean-up may hang."""
     line = [sys.executable, "-c", MANY_SIGNALS, name]
     result = subprocess.run(line, check=False, capture_output=True, text=True)
     assert (result.returncode, result.stdout) == (EXIT_STATUS[status], "cleaned up\n"), result
@@ -316,7 +316,7 @@ MISTAKES = {
 
 
 def test_every_mistake_is_told_in_one_style(tmp_path: Path) -> None:
-    """The message comes first; where the command was not used as it is meant, the way to its help follows."""
+    """The message comes first; after a usage error a line names the command's help."""
     lines = [[str(tmp_path / word) if word[:1] in "xy" else word for word in line.split()] for line in MISTAKES]
     for (line, status), result in zip(MISTAKES.items(), packer_many(lines), strict=True):
         first, *more = [line for line in result.stderr.splitlines() if not line.endswith(" s so far")]

@@ -1,4 +1,4 @@
-"""The functions of the face do what the commands of the same names do: the same bytes, words and files."""
+"""packer's functions do the same as the commands with their names: same bytes, same messages, same files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def table(tree: Path) -> Path:
 
 
 def run(*commands: list[Any]) -> list[str]:
-    """Run commands of `packer`, all of which must succeed; return what each printed."""
+    """Run commands of `packer`, all of which must succeed without a word on stderr; return the output of each."""
     results = packer_many(commands)
     assert [(result.returncode, result.stderr) for result in results] == [(0, "")] * len(commands)
     return [result.stdout for result in results]
@@ -86,7 +86,7 @@ def test_the_earlier_name_of_audit_still_works(tree: Path, tmp_path: Path) -> No
     packer.convert(tree, tmp_path / "a.lmdb", audit="decode")
     run(["convert", tree, tmp_path / "b.lmdb", "--check", "decode", "--quiet"])
     assert content(tmp_path / "a.lmdb") == content(tmp_path / "b.lmdb")
-    assert packer.info(tmp_path / "a.lmdb").settings["check"] == "decode"  # what packs have always called it
+    assert packer.info(tmp_path / "a.lmdb").settings["check"] == "decode"  # manifests keep the earlier name
 
 
 def test_convert_takes_a_listing_and_reports_progress(tree: Path, tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_home_is_found_in_every_path(photo_tree: Path, tmp_path: Path, monkeypat
 
 
 def test_a_report_replaces_nothing_that_is_needed(photo_tree: Path, tmp_path: Path) -> None:
-    """And that is found before the images are read, not after the last one."""
+    """The destination of the report is checked before the conversion, and nothing is written."""
     tree, pack, out = tmp_path / "tree", tmp_path / "pack.pth", tmp_path / "out.lmdb"
     shutil.copytree(photo_tree, tree)
     table = tmp_path / "labels.csv"

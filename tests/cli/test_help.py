@@ -1,4 +1,4 @@
-"""The help of every command: panels with every option once, summaries whole on one line, examples, plug-ins."""
+"""The help of every command: panels with every option once, summaries that fit on one line, examples, plug-ins."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ STRANGE = [
 
 
 def test_manifests_of_a_stranger(tmp_path: Path) -> None:
-    """Either they are shown, or the pack is refused."""
+    """`packer info` shows the manifest or refuses the pack; there is no traceback."""
     sample = Sample("a/x", 0, b"x", 1, 1)
     paths = [write_pack(tmp_path / f"{n}.lmdb", "lmdb", [sample], **m) for n, m in enumerate(STRANGE)]  # type: ignore[arg-type]
     results = packer_many(["info", path] for path in paths)
@@ -159,7 +159,7 @@ def test_what_is_no_pack(tmp_path: Path) -> None:
     lines = [["info"], ["info", "--json"], ["verify"], ["export", tmp_path / "out"]]
     for result in packer_many([verb, tmp_path / name, *rest] for name in names for verb, *rest in lines):
         verb, path = result.args[:2]
-        # What is there and should be a pack is a damaged one to `verify`.
+        # To `verify`, an existing path with the suffix of a pack is a damaged pack.
         assert result.returncode == (4 if verb == "verify" and Path(path).exists() else 1)
         (line,) = result.stderr.splitlines()
         assert line.startswith(f"packer: {tmp_path}/")

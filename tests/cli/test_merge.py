@@ -55,7 +55,7 @@ def test_packs_are_joined_and_converted(tmp_path: Path) -> None:
 
 
 def test_one_pack_does_not_replace_another_one(tmp_path: Path) -> None:
-    """``merge train.lmdb val.lmdb`` lacks DST; merging one pack to a new name is a copy in another format."""
+    """``merge train.lmdb val.lmdb`` lacks DST and is refused; merging one pack to a new name makes a copy."""
     for name in ("train", "val"):
         draw_imagefolder(tmp_path / name, classes=2, per_class=2, size=(16, 16))
         convert(imagefolder_source(tmp_path / name), tmp_path / f"{name}.lmdb")
@@ -72,7 +72,7 @@ def test_one_pack_does_not_replace_another_one(tmp_path: Path) -> None:
 
 @pytest.fixture
 def alike(tmp_path: Path) -> list[Path]:
-    """Two packs, of the same names."""
+    """Return two packs whose samples have the same names."""
     for name in ("one", "other one"):
         draw_imagefolder(tmp_path / "trees" / name, classes=2, per_class=2, size=(16, 16))
         convert(imagefolder_source(tmp_path / "trees" / name), tmp_path / f"{name}.lmdb")
@@ -94,7 +94,7 @@ def test_names_that_coincide_get_prefixes(alike: list[Path], tmp_path: Path) -> 
         assert reader.table.label.tolist() == first.table.label.tolist() + second.table.label.tolist()
         assert np.array_equal(reader.table.size, np.concatenate([first.table.size, second.table.size]))
     assert packer.verify(both) == []
-    packer.export(both, tmp_path / "files")  # beside each other, as the trees were
+    packer.export(both, tmp_path / "files")  # each prefix becomes a directory, as in "trees"
     assert {f: d for f, d in content(tmp_path / "files").items() if f != "labels.csv"} == content(tmp_path / "trees")
     both.write_bytes(both.read_bytes().replace(b"JFIF", b"JFIX"))
     assert packer.repair(both, tmp_path / "trees").left == []

@@ -1,4 +1,4 @@
-"""The command line's choices are the library's, and an option that would decide nothing is refused."""
+"""The command line's choices are the library's, and an option that would have no effect is refused."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ ALONE = {
     "suffix no-header skip-hidden allow-empty strict "
     "resize resize-mode upscale interpolation codec recode to-8-bit quality tiles no-tiles exif audit max-pixels "
     "on-error report workers shard-size fresh ignore-free-space quiet json-progress field column on-missing no-classes "
-    "no-metadata coco masks voc yolo key",  # as of convert
+    "no-metadata coco masks voc yolo key",  # as for convert
     "verify": "quick digest repair workers quiet json-progress with cache-dir cache-size timeout",
     "info": "json classes plot json-progress cache-dir cache-size timeout",
     "export": "quiet json-progress cache-dir cache-size timeout",
@@ -174,7 +174,7 @@ ALONE = {
     "fresh "
     "where field column on-missing no-classes no-metadata coco masks voc yolo key path-column label-column delimiter "
     "label-type suffix no-header extensions any-image skip-hidden allow-empty ignore-free-space json-progress json "
-    "jobs seconds split strict",  # most as of convert
+    "jobs seconds split strict",  # most as for convert
     "completion": "",
     "cache info": "json json-progress",
     "cache clear": "url quiet json-progress",
@@ -187,7 +187,7 @@ ALONE = {
 
 
 def test_settings_that_changed_are_called_by_their_options() -> None:
-    """Where an unfinished conversion is continued with other settings."""
+    """The differences are listed when an unfinished conversion is continued with other settings."""
     options = {option for own in convert_command.params for option in own.opts}
     before = Recipe("jpeg", ResizeSpec(256)).settings()
     now = Recipe("webp", ResizeSpec(224, "pad", True, "bicubic"), 80, "apply", "decode", 10**6, False, True).settings()
@@ -269,7 +269,7 @@ runpy.run_module("packer", run_name="__main__", alter_sys=True)
 def test_words_of_the_command_line_never_steer_the_terminal(
     tmp_path: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The output is a terminal here: elsewhere click itself drops the sequences that terminals obey."""
+    """The test writes to a terminal, because click removes escape sequences from any other output."""
     import pty
 
     (tmp_path / "tree" / "a").mkdir(parents=True)
@@ -279,7 +279,7 @@ def test_words_of_the_command_line_never_steer_the_terminal(
     status = python(ON_TERMINAL, os.ttyname(terminal), *words, check=False).returncode
     os.close(terminal)
     shown = b""
-    with contextlib.suppress(OSError):  # Linux says so that nobody has the terminal open any more
+    with contextlib.suppress(OSError):  # Linux raises it once nobody has the terminal open
         while piece := os.read(master, 1 << 16):
             shown += piece
     os.close(master)

@@ -122,14 +122,14 @@ def test_what_makes_no_sense(tree: Path, tmp_path: Path) -> None:
 
 
 def test_a_job_array_all_at_once(tree: Path, whole: str, tmp_path: Path) -> None:
-    """Nobody scanned: the first task does, the others wait; the last one to end finishes the pack."""
+    """Without `packer scan`, the first task lists the source and the others wait; the last task finishes the pack."""
     out = tmp_path / "out.lmdb"
     tasks = [
         subprocess.Popen(command("convert", tree, out, "--parts", 4, "--part", number, "--workers", 1), text=True)
         for number in (0, 1, 2, 3, 3)
     ]
     assert [task.wait(120) for task in tasks][:3] == [0, 0, 0]
-    assert {task.returncode for task in tasks[3:]} <= {0, 5}  # the second may find the first at work
+    assert {task.returncode for task in tasks[3:]} <= {0, 5}  # both make part 3: one may find it locked
     assert digest(out) == whole
     assert os.listdir(tmp_path) == ["out.lmdb"]
 
@@ -151,7 +151,7 @@ def test_a_killed_conversion_in_parts_continues(tree: Path, whole: str, tmp_path
 
 
 def test_files_that_were_left_out_are_said(tree: Path, tmp_path: Path) -> None:
-    """After the first try, which names the file and says to leave it out, the command goes on without it."""
+    """The first attempt fails and names the file and the option that skips it; with the option, the job continues."""
     root, out, array, plain = (tmp_path / name for name in ("tree", "out.lmdb", "array.lmdb", "plain.lmdb"))
     draw_imagefolder(root, classes=2, per_class=3, size=(16, 16))
     (root / "class_01" / "bad.jpg").write_text("no image")

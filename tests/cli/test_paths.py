@@ -1,4 +1,4 @@
-"""Paths that cannot be read, written or reached: every command says so in one line, whichever path it is."""
+"""Paths that cannot be read, written or reached: every command reports each of its paths in one line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.command import packer_many, without_root_powers
 
 
 def commands(good: Path, bad: object) -> list[list[object]]:
-    """Return every command with a path that cannot be used in every place where a path stands."""
+    """Return every command several times: each time, `bad` takes the place of another of its paths."""
     photos, pack, out = good / "photos", good / "pack.lmdb", good / "out"
     made = good / "out.lmdb"
     return [
@@ -53,7 +53,7 @@ def commands(good: Path, bad: object) -> list[list[object]]:
 
 
 def bad_paths(bad: Path, good: Path) -> list[Path]:
-    """Make what cannot be used: files and directories without rights, of others, in others, links, files on the way."""
+    """Make unusable paths: without permissions, of another user, below a file, in a loop of links, or too long."""
     bad.mkdir()
     for name in ("pack.lmdb", "pack.h5", "labels.csv"):
         shutil.copy(good / name, bad)
@@ -131,7 +131,7 @@ def test_an_empty_path_is_not_the_present_directory(tmp_path: Path) -> None:
 
 
 def test_paths_are_asked_for_by_functions_that_raise_nothing() -> None:
-    """`Path.exists` and its siblings raise before Python 3.14 where a directory on the way may not be entered."""
+    """Before Python 3.14, `Path.exists` and similar methods raise if a directory of the path cannot be entered."""
     asking = {"exists", "is_dir", "is_file", "is_symlink", "resolve"}
     found = []
     for file in Path(packer.__file__).parent.rglob("*.py"):

@@ -33,7 +33,7 @@ KEYS = [
 
 
 def objects(result: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
-    """Return the objects that a command wrote on stderr, where nothing else was written."""
+    """Return the JSON objects on a command's stderr, which contains nothing else."""
     return [json.loads(line) for line in result.stderr.splitlines()]
 
 
@@ -98,7 +98,7 @@ def test_quiet_leaves_the_objects_and_nothing_else(tree: Path, tmp_path: Path) -
 
 
 def test_a_phase_without_news_shows_that_it_lives(capsys: pytest.CaptureFixture[str]) -> None:
-    """Elsewhere than on a terminal a line comes after two seconds, with what is done or how long it takes."""
+    """Without a terminal, a line appears after two seconds, with the phase and the elapsed time."""
     with ProgressDisplay("x.lmdb") as display:
         display.phase("listing photos")
         while not (shown := capsys.readouterr().err):
@@ -123,7 +123,7 @@ def test_work_of_a_certain_time_says_how_much_of_it_is_over_and_what_is_done() -
 
 def test_every_command_that_shows_progress_can_show_it_in_json() -> None:
     for name, known in every_command(cli):
-        if name == "completion":  # which does nothing that takes time
+        if name == "completion":  # it ends at once
             continue
         assert "--json-progress" in {option for one in known.params for option in one.opts}, name
 

@@ -1,4 +1,4 @@
-"""What is wrong with a field ends the command with one line, of file, row and remedy, and leaves nothing half."""
+"""A fault in a field ends the command with one line: the file, the row and the remedy. No incomplete pack is left."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ CELL = r"Correct the cell, or pass another kind with --column\.( To leave out .*
 
 
 def nothing(root: Path) -> None:
-    """The tree as it is: three images of 8 x 6 pixels, a mask beside each, and no table."""
+    """Change nothing: there are three images of 8 x 6 pixels, a mask for each, and no table."""
 
 
 def other(make: Prepare, name: str = "1.png") -> Prepare:
-    """Put something else in the place of a mask."""
+    """Replace a mask by what `make` writes."""
 
     def prepare(root: Path) -> None:
         (root / "beside" / name).unlink(missing_ok=True)
@@ -42,7 +42,7 @@ def other(make: Prepare, name: str = "1.png") -> Prepare:
 
 
 def every(suffix: str, *contents: bytes) -> Prepare:
-    """Write a file beside each image."""
+    """Write one file for each image, next to the masks."""
 
     def prepare(root: Path) -> None:
         for number, content in enumerate(contents):

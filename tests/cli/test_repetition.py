@@ -1,7 +1,7 @@
-"""Every command that writes, said again, and once more after another one in the same place: A, A, B, A.
+"""Repeat every command that writes, also after another command with the same destination: A, A, B, A.
 
-Clusters repeat jobs, in any order. A command that is done says so and changes nothing, whatever was done after it; one
-that would write where something lies refuses, each time, and changes nothing either.
+Clusters repeat jobs, in any order. A repeated command that is done already changes nothing, whatever ran after it. A
+command whose destination exists is refused each time, and changes nothing either.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ DONE: dict[str, tuple[list[str], str, str, str]] = {
     "warm": (["convert a a.lmdb", "convert b b.lmdb"], "a.lmdb", "warm a.lmdb", "warm b.lmdb"),
     "verify --repair": (["convert a a.lmdb"], "a.lmdb", "verify a.lmdb --repair a", "verify a.lmdb --repair b"),
 }
-"""What is made before, what A makes, A, and B; all in one directory."""
+"""For each case: the commands before, the path that A writes, A, and B; all in one directory."""
 
 REFUSED: dict[str, tuple[list[str], str, str, str]] = {
     "convert": ([], "out.lmdb", "convert a out.lmdb", "convert b out.lmdb"),
@@ -100,7 +100,7 @@ REFUSED: dict[str, tuple[list[str], str, str, str]] = {
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory of trees with other images each, one of which has a bad one."""
+    """Return a directory of trees with different images; one image of the tree `bad` is damaged."""
     root = tmp_path_factory.mktemp("again")
     for tree, number in itertools.product(("a", "b", "c", "bad"), range(6)):
         noise(root / tree / f"class_{number % 2}" / f"{tree}-{number}.png", number, (9, 10 + number))
@@ -111,7 +111,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def state(path: Path) -> dict[str, tuple[int, bytes]]:
-    """Return the files of a pack or a directory, and when they were written."""
+    """Return the files of a pack or a directory: for each path, its modification time and its bytes."""
     files = [path] if path.is_file() else sorted(path.rglob("*"))
     return {str(file): (file.stat().st_mtime_ns, file.read_bytes()) for file in files if file.is_file()}
 
@@ -180,14 +180,17 @@ REPLACED = {
 def test_an_image_that_was_replaced_is_not_done(
     drawn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, keeps_time: bool
 ) -> None:
-    """Who mends an image and says the command again must not be told that all is done; `cp -p` keeps size and time."""
+    """A repeated command must not report "done already", even if the new image has the same size and an older time.
+
+    `cp -p` copies the time of an older file.
+    """
     where, problem = REPLACED[first]
     shutil.copytree(drawn, tmp_path / "at")
     root = tmp_path / "at"
     made = run(root, monkeypatch, "convert a out.lmdb --parts 2", first, first)
     assert (made[2][0], "done already" in made[2][1]) == (0, True), made
     image = next((root / where).rglob("*-0.png"))
-    if keeps_time and os.name != "nt":  # whose files have no such time
+    if keeps_time and os.name != "nt":  # Windows has no change time (ctime), which shows the replacement
         data, status = bytearray(image.read_bytes()), image.stat()
         data[-20] ^= 1
         image.write_bytes(data)

@@ -94,7 +94,7 @@ def test_classes_of_splits_that_differ_are_found_before_anything_is_written(root
 
 
 def test_every_split_has_a_report_of_its_own(root: Path, tmp_path: Path) -> None:
-    """Also where two names end alike."""
+    """That holds even if the name of one split ends with the name of the other."""
     for before, after in [("train", "fold-1"), ("val", "old-1")]:
         (root / before).rename(root / after)
         (root / after / "class_01" / f"{after}.jpg").write_bytes(b"broken")

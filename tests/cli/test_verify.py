@@ -69,7 +69,7 @@ def test_a_long_list_is_cut(tmp_path: Path) -> None:
 
 
 def test_what_is_no_pack_is_not_a_damaged_one(tmp_path: Path) -> None:
-    """A pack's suffix says that it was one, or a pack's content does."""
+    """Only a path with a pack's suffix or a pack's content has the status of a damaged pack."""
     draw_imagefolder(tmp_path / "photos", classes=2, per_class=1, size=(24, 32))
     convert(imagefolder_source(tmp_path / "photos"), tmp_path / "a.pth")
     (tmp_path / "a.pth").rename(tmp_path / "renamed")
