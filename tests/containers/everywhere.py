@@ -1,4 +1,4 @@
-"""A container through all that takes one: an index, a conversion, and a dataset."""
+"""Reads a container in each of three ways: by an index, by a conversion, and as a dataset in place."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IMAGES = {path.name: path.read_bytes() for path in sorted((GOLDEN / "images").it
 
 
 class Seen(NamedTuple):
-    """What a pack or an index shows."""
+    """The content of a pack or an index."""
 
     names: list[str]
     labels: list[int | float]
@@ -44,16 +44,16 @@ def listed(src: Path | str, keys: Mapping[str, str] | None = None) -> Listing:
 
 
 def source_of(src: Path | str, keys: Mapping[str, str] | None = None) -> ContainerSource:
-    """Return the source of the container at a path, or of all that a pattern names."""
+    """Return the source of the container at a path, or of the files that match a pattern."""
     container = open_container(named_paths(src), keys)
     assert container is not None
     return container_source(container)
 
 
 def everywhere(src: Path | str, tmp: Path, *, pixels: bool = False, **options: Any) -> Seen:
-    """Index and convert a container, and open it in place; return what the index shows, which all show.
+    """Index and convert a container, and open it in place; require the same content, and return it.
 
-    With `pixels`, the index shows these, and the conversion images that have them.
+    With `pixels`, the index has raw pixels and the pack has encoded images: only the decoded pixels are compared.
     """
     place = Path(tempfile.mkdtemp(dir=tmp))
     notes = packer.index(src, place / "made.index", **options).notes
@@ -68,7 +68,7 @@ def everywhere(src: Path | str, tmp: Path, *, pixels: bool = False, **options: A
     assert indexed == converted
     if not options:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what is lost is said by the index, too
+            warnings.simplefilter("ignore")  # of losses, which the notes of the index list as well
             dataset = packer.open_dataset(src)
         assert [name for name, _ in dataset.samples] == indexed.names
         assert [label for _, label in dataset.samples] == indexed.labels

@@ -1,4 +1,4 @@
-"""LMDB files as their tools write them, with py-lmdb, and images to put into them."""
+"""Write LMDB files with py-lmdb, as other tools do; images and masks to put into them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from packer.testing.photos import draw_photo
 
 
 def write_lmdb(path: Path, items: Iterable[tuple[bytes, bytes]], *, subdir: bool = False) -> Path:
-    """Write an LMDB file, or a directory with data.mdb; a transaction for every few values."""
+    """Write an LMDB file, or a directory with data.mdb, in transactions of five values."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with lmdb.open(str(path), subdir=subdir, map_size=1 << 26) as environment:
         rest = list(items)
@@ -26,7 +26,7 @@ def write_lmdb(path: Path, items: Iterable[tuple[bytes, bytes]], *, subdir: bool
 
 
 def entries_of(path: Path) -> list[tuple[bytes, bytes]]:
-    """Return what lmdb itself reads."""
+    """Return the keys and values that py-lmdb reads."""
     with (
         lmdb.open(str(path), subdir=path.is_dir(), readonly=True, lock=False) as environment,
         environment.begin() as transaction,
@@ -35,7 +35,7 @@ def entries_of(path: Path) -> list[tuple[bytes, bytes]]:
 
 
 def photos(count: int, form: str = "JPEG") -> list[bytes]:
-    """Return images of different sizes: some lie in a page of the tree, and others on pages of their own."""
+    """Return images of different sizes: LMDB keeps some in a page of the tree, and others on overflow pages."""
     rng = np.random.default_rng(1)
     found = []
     for number in range(count):

@@ -1,4 +1,4 @@
-"""TFRecords and RecordIO, written from what is published of them and not with packer's own encoders."""
+"""Encode TFRecords and RecordIO by their published specifications, without packer's own encoders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BYTES, FLOATS, INTS = 1, 2, 3
 
 
 def photo(number: int, size: tuple[int, int] = (24, 16), suffix: str = "JPEG") -> bytes:
-    """Return an encoded image, another one for each number."""
+    """Return an encoded image that depends on `number`."""
     pixels = np.random.default_rng(number).integers(0, 256, (size[1], size[0], 3), np.uint8)
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, suffix)
@@ -29,7 +29,7 @@ def varint(value: int) -> bytes:
 
 
 def sized(number: int, content: bytes) -> bytes:
-    """Return a field that has a size."""
+    """Return a length-delimited field."""
     return bytes([number << 3 | 2]) + varint(len(content)) + content
 
 
@@ -56,7 +56,7 @@ def example(features: Mapping[str, bytes]) -> bytes:
 
 
 def masked(data: bytes) -> bytes:
-    """Return the checksum that a record has."""
+    """Return the masked CRC-32C that TFRecords store."""
     crc = google_crc32c.value(data)
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) % (1 << 32))
 
@@ -71,7 +71,7 @@ def tfrecord(records: Iterable[bytes]) -> bytes:
 
 
 def tfrecord_mended(data: bytes) -> bytes:
-    """Return a damaged file with the sizes' checksums as they would be."""
+    """Return a damaged file with correct checksums of the sizes."""
     mended, at = bytearray(data), 0
     while at + 12 <= len(mended):
         mended[at + 8 : at + 12] = masked(bytes(mended[at : at + 8]))
@@ -88,7 +88,7 @@ def part(kind: int, data: bytes) -> bytes:
 
 
 def rec(data: bytes) -> bytes:
-    """Return a record of RecordIO, in parts where its data have the magic number at a multiple of 4."""
+    """Return a record of RecordIO, split where its data have the magic number at a multiple of 4."""
     parts, begin = [], 0
     for at in range(0, len(data) - 3, 4):
         if data[at : at + 4] == MAGIC:

@@ -1,4 +1,4 @@
-"""What tests of containers read: the samples of a listing, and those of a pack."""
+"""Read the samples of a listing and of a pack, for tests of containers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def images_of(listing: Listing) -> list[bytes]:
 
 
 def values(listing: Listing, ranges: Ranges) -> list[bytes]:
-    """Return the values that ranges of a listing name, none of which is missing."""
+    """Return the values at ranges of a listing, none of which is missing."""
     files = ForeignFiles(listing.container.root, listing.container.files, packed=listing.packed)
     rows = zip(ranges.file.tolist(), ranges.offset.tolist(), ranges.size.tolist(), strict=True)
     return [

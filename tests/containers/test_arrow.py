@@ -1,4 +1,4 @@
-"""Arrow files of images: streams and files, as pyarrow writes them and as datasets keeps them."""
+"""Arrow files of images: streams and files, as pyarrow and Hugging Face's datasets write them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def written(path: Path, made: pa.Table, *, file: bool = False, rows: int = 5, co
 
 
 def saved(directory: Path, tables: list[pa.Table], **state: Any) -> Path:
-    """Write what save_to_disk writes."""
+    """Write a directory as `Dataset.save_to_disk` does."""
     names = [f"data-{number:05d}-of-{len(tables):05d}.arrow" for number in range(len(tables))]
     for name, made in zip(names, tables, strict=True):
         written(directory / name, made)
@@ -179,7 +179,7 @@ def test_missing_values_that_the_file_has_no_bytes_of_take_little_memory(tmp_pat
 
 
 def batches_of(*columns: pa.Array, **others: pa.Array) -> list[pa.RecordBatch]:
-    """Return batches whose labels are these, a batch each."""
+    """Return a batch for each of these columns of labels."""
     return [
         pa.record_batch({"image": pa.array([photo(1)] * len(column), pa.binary()), "label": column, **others})
         for column in columns
@@ -273,7 +273,7 @@ END = b"\xff\xff\xff\xff" + bytes(4)
 
 
 def messages(path: Path) -> list[bytes]:
-    """Return the messages of a stream as bytes, of a schema, of dictionaries and of records."""
+    """Return the messages of a stream as bytes: the schema, dictionaries and record batches."""
     with pa.OSFile(str(path)) as file:
         return [message.serialize().to_pybytes() for message in pa.ipc.MessageReader.open_stream(file)]
 
@@ -324,7 +324,7 @@ def test_paths_may_be_in_a_dictionary(photos: dict[str, bytes], tmp_path: Path) 
 
 
 def test_long_texts_of_a_dictionary_are_bounded_by_what_they_become(tmp_path: Path) -> None:
-    """A dictionary of which the texts are more than a row may have, where no row has; and one where a row has."""
+    """A dictionary may have more bytes than a row is allowed, as long as no row refers to too many of them."""
     few = [*("x" * (1 << 20) for _ in range(70)), "cat"]
     label = dictionaried([0, 70], pa.array(["cat", *few[1:]]))
     path = written_batches(tmp_path / "a.arrow", batches_of(label))

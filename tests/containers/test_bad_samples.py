@@ -179,7 +179,7 @@ def hdf5_of_chunks(path: Path) -> Path:
 
 
 def hdf5_with(name: str, values: Sequence[Any], type: Any) -> Callable[[Path], Path]:
-    """Return a maker of images and of a compressed dataset, in which the chunk of the second sample is damaged."""
+    """Return a maker of images with a compressed dataset, in which the chunk of the second sample is damaged."""
 
     def make(path: Path) -> Path:
         with h5py.File(path / "a.h5", "w") as file:

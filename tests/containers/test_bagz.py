@@ -19,7 +19,7 @@ DATA = list(IMAGES.values())
 
 
 def bag(path: Path, records: Sequence[bytes], *, apart: bool = False) -> Path:
-    """Write records, and their ends after them or in a file of their own."""
+    """Write records, and their end offsets after them or in a separate file."""
     ends = np.cumsum(list(map(len, records))).astype("<u8").tobytes()
     path.write_bytes(b"".join(records) + (b"" if apart else ends))
     if apart:
@@ -90,7 +90,7 @@ def test_compressed_records_and_keys_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="files have no holes by themselves")
 def test_holes_in_a_file_promise_no_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file of holes has any size, and costs nothing: its zeros may be records without a byte for hours."""
+    """A sparse file of any size costs nothing; its zeros read as empty records, and listing them would take hours."""
     monkeypatch.setattr("packer._containers.listing._FEW", 5000)
     for zeros in (0, 4096):
         path = tmp_path / "x.bag"

@@ -1,4 +1,4 @@
-"""FFCV's files, made by hand as its writer lays them out: FFCV itself builds against OpenCV and libjpeg-turbo only."""
+"""FFCV's files, made by hand in the layout of its writer, because building FFCV needs OpenCV and libjpeg-turbo."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.containers.everywhere import GOLDEN, IMAGES, everywhere, listed
 
 JPEGS = [IMAGES["a.jpg"], IMAGES["c.jpg"]]
 PIXELS = np.random.default_rng(3).integers(0, 256, (2, 5, 4, 3), np.uint8)
-PAGE = 1 << 12  # the writer's are larger, which costs tests 2 MiB a file
+PAGE = 1 << 12  # with FFCV's smallest pages, each file would take 2 MiB
 
 
 def beton(path: Path, fields: Mapping[str, int], rows: Sequence[Mapping[str, Any]], arguments: bytes = b"") -> Path:
-    """Write a file of fields of type numbers; images are JPEGs or arrays, and bytes follow in the reverse order."""
+    """Write a file whose fields have these type numbers; images are JPEGs or arrays. Data lie in reverse order."""
     descriptions = b"".join(struct.pack("<B16s1024s", kind, name.encode(), arguments) for name, kind in fields.items())
     head = 24 + len(descriptions)
     offset, places = 0, {}

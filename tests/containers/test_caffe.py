@@ -1,4 +1,4 @@
-"""Caffe's LMDB and SSD's: what their messages say, written by hand as protocol buffers."""
+"""LMDBs of Caffe and of SSD, whose messages are encoded by hand as protocol buffers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def varint(value: int) -> bytes:
 
 
 def message(*fields: tuple[int, int | bytes | float | bool | None]) -> bytes:
-    """Return a message of a protocol buffer; what is None is left out."""
+    """Return a message of a protocol buffer without the fields that are None."""
     found = b""
     for number, value in fields:
         if isinstance(value, bytes):
@@ -52,7 +52,7 @@ def datum(
 
 
 def listed(src: Path, **options: Any) -> tuple[list[str], list[int], list[bytes]]:
-    """Return names, labels and bytes in the index of a source, which is checked."""
+    """Index a source and verify the index; return its names, labels and bytes."""
     index = src.with_suffix(".index")
     packer.index(src, index, **options)
     assert verify(index) == []
@@ -62,7 +62,7 @@ def listed(src: Path, **options: Any) -> tuple[list[str], list[int], list[bytes]
 
 @pytest.mark.parametrize("subdir", [True, False])
 def test_encoded_images_lie_in_the_file(tmp_path: Path, subdir: bool) -> None:
-    """A directory is what Caffe writes, with data.mdb and lock.mdb."""
+    """Caffe itself writes a directory with data.mdb and lock.mdb."""
     values = [datum(image, number, encoded=True) for number, image in enumerate(IMAGES)]
     path = write_lmdb(tmp_path / "ilsvrc12_train_lmdb", zip(KEYS, values, strict=True), subdir=subdir)
     assert listed(path) == (NAMES, list(range(12)), IMAGES)
@@ -87,7 +87,7 @@ def test_a_label_that_is_left_out_is_0_as_caffe_reads_it(tmp_path: Path) -> None
 
 
 def test_what_says_nothing_about_encoding_is_told_by_its_content(tmp_path: Path) -> None:
-    """DALI takes it for encoded, and Caffe for pixels."""
+    """Without the field `encoded`, DALI assumes an encoded image, and Caffe assumes pixels."""
     path = write_lmdb(tmp_path / "encoded", [(KEYS[0], datum(IMAGES[0], 1, (3, 16, 20)))])
     assert listed(path)[2] == [IMAGES[0]]
     pixels = b"\xff\xd8\xff" + bytes(range(45))

@@ -1,4 +1,4 @@
-"""Values that lie compressed in files."""
+"""Compressed values in files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_gzip_may_have_several_members() -> None:
 
 
 def test_gzip_of_very_many_members_is_unpacked_in_time() -> None:
-    """What follows a member is not copied for each of them, which would take minutes of these."""
+    """The rest of the data is not copied for each member: with so many members, the copies would take minutes."""
     short = packed_by("gzip", b"") * 100_000 + packed_by("gzip", b"x") * 5000
     long = packed_by("gzip", np.random.default_rng(1).bytes(200_000))
     unpacked = unpack("gzip", short + long, 205_000)

@@ -1,4 +1,4 @@
-"""Directories with images and files of other tools, or with files of several tools: nothing is left out unsaid."""
+"""Directories with images and files of other tools, or with files of several tools: every loss is reported."""
 
 from __future__ import annotations
 

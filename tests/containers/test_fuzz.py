@@ -1,4 +1,4 @@
-"""Changed files of every container are listed or refused; ``scripts/fuzz-containers`` goes on for CPU minutes."""
+"""Changed files of every container are listed or refused; ``scripts/fuzz-containers`` does the same for longer."""
 
 from __future__ import annotations
 
@@ -27,4 +27,4 @@ def test_changed_files_are_listed_or_refused(
 
 
 def test_every_container_has_seeds() -> None:
-    assert len(SEEDS) == len(CONTAINERS) - 1  # but the one that refuses what no other knows
+    assert len(SEEDS) == len(CONTAINERS) - 1  # one container refuses the files that no other recognises

@@ -1,4 +1,4 @@
-"""Small containers that other tools wrote hold what went into them; `tests.golden.containers.make` had them written."""
+"""Small containers that other tools wrote, driven by `tests.golden.containers.make`, are read correctly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ READ_BY_OTHERS = {"images", "indexes", "mds-pil", "litdata-zstd", "pyarrow-11"}
 
 
 def seen(pack: Path) -> dict[str, Any]:
-    """Return what a pack or an index shows of names, labels, classes and images."""
+    """Return the names, labels, classes and digests of images of a pack or an index."""
     with open_pack(pack) as reader:
         digests = [hashlib.sha256(reader.read(number)).hexdigest() for number in range(len(reader))]
         labels, classes = reader.table.label.tolist(), reader.manifest.classes
@@ -42,7 +42,7 @@ def test_what_other_tools_wrote_holds_what_went_in(name: str, tmp_path: Path) ->
     packer.index(GOLDEN / name, tmp_path / "made.index")
     assert seen(tmp_path / "made.index") == expected
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of images without labels, which some have
+        warnings.simplefilter("ignore")  # about images without labels
         dataset = packer.open_dataset(GOLDEN / name, output="bytes")
     assert [hashlib.sha256(dataset[number][0]).hexdigest() for number in range(len(dataset))] == expected["sha256"]
 
@@ -75,7 +75,7 @@ def test_indexes_that_are_written_are_those_of_dali(suffix: str, index: str, tmp
 
 @pytest.mark.parametrize("size", [3000, 3072])
 def test_a_tar_that_ends_after_the_header_of_a_time_was_cut_short(size: int, tmp_path: Path) -> None:
-    """webdataset writes such a header before each member."""
+    """webdataset writes a header with the time before each member."""
     (tmp_path / "cut.tar").write_bytes((GOLDEN / "webdataset" / "shard-000000.tar").read_bytes()[:size])
     with pytest.raises(SourceError, match="cut short"):
         packer.index(tmp_path / "cut.tar", tmp_path / "made.index")

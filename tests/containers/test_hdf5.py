@@ -1,4 +1,4 @@
-"""HDF5 files of others, as h5py writes them: arrays of pixels, and vectors of encoded images."""
+"""HDF5 files of other tools, written by h5py: arrays of pixels, and vectors of encoded images."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_pixels_in_planes_are_read_where_they_lie(tmp_path: Path, options: dict[
 
 def test_pixels_with_channels_last_and_grey_ones(tmp_path: Path) -> None:
     grouped = array(tmp_path / "x.h5", PIXELS, "a/images")
-    with pytest.raises(SourceError, match="dataset 'labels' looks like labels"):  # of another group: nobody can tell
+    with pytest.raises(SourceError, match="dataset 'labels' looks like labels"):  # it is in another group
         everywhere(grouped, tmp_path, pixels=True)
     seen = everywhere(grouped, tmp_path, pixels=True, unlabeled=True)
     assert seen.data == [image.tobytes() for image in PIXELS]
@@ -140,12 +140,12 @@ def test_groups_that_lie_in_themselves_are_looked_at_once(tmp_path: Path) -> Non
 
 
 def test_samples_that_share_bytes_are_converted_and_have_no_index(tmp_path: Path) -> None:
-    """An index of these would be damaged as soon as it is written: so `packer verify` judges a pack."""
+    """An index of them would be refused by `packer verify`, which allows no samples that share bytes."""
     path = fuel(tmp_path / "x.h5")
     with h5py.File(path, "r") as file:
         at = file["encoded_images"].id.get_offset()
     data = bytearray(path.read_bytes())
-    data[at + 16 : at + 32] = data[at : at + 16]  # where the first vector lies
+    data[at + 16 : at + 32] = data[at : at + 16]  # the second vector refers to the bytes of the first
     path.write_bytes(data)
     with pytest.raises(SourceError, match=r"n1\.JPEG shares its bytes with another sample, .* Convert the source"):
         packer.index(path, tmp_path / "made.index", keys={"name": "filenames"})
@@ -185,7 +185,7 @@ def test_names_that_are_no_text_are_refused(tmp_path: Path) -> None:
 
 
 def test_data_in_other_files_are_never_read(tmp_path: Path) -> None:
-    """External storage may be any file of the user; libhdf5 crashes where it opens what virtual datasets name."""
+    """External storage may be any file of the user, and libhdf5 crashes on some sources of virtual datasets."""
     (tmp_path / "secret").write_bytes(b"secret67" * 11)
     path = tmp_path / "x.h5"
     with h5py.File(array(tmp_path / "other.h5"), "r"), h5py.File(path, "w") as file:
@@ -235,7 +235,7 @@ def test_a_heap_that_libhdf5_would_go_round_in_is_refused(tmp_path: Path) -> Non
     while number := int.from_bytes(data[at : at + 2], "little"):
         at += 16 + -(-int.from_bytes(data[at + 8 : at + 16], "little") // 8) * 8
     assert number == 0
-    data[at + 8 : at + 16] = bytes([14, *bytes(7)])  # the size of what is free
+    data[at + 8 : at + 16] = bytes([14, *bytes(7)])  # the size of the free space
     path.write_bytes(data)
     with pytest.raises(SourceError, match="the heap at byte"):
         listed(path)

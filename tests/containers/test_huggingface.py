@@ -1,4 +1,4 @@
-"""What Hugging Face's datasets 5.2 wrote of three images: `Dataset.to_parquet` and `Dataset.save_to_disk`."""
+"""Files that `to_parquet` and `save_to_disk` of Hugging Face's datasets 5.2 wrote from three images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labels that are JSON: objects and lists are neither class ids nor names of classes, in whatever container."""
+"""Labels that are JSON: objects and lists are neither class ids nor names of classes, in any container."""
 
 from __future__ import annotations
 

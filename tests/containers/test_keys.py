@@ -1,4 +1,4 @@
-"""What a person chooses with ``--key`` becomes what was said, or an error says why not."""
+"""Each field that ``--key`` selects has the requested name and kind, or an error says why not."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_scalar_without_a_dtype_has_the_natural_one_or_it_is_asked_for(tmp_pat
         for kind in ("scalar", "array"):
             with pytest.raises(PackerError, match=r"txt: (state its dtype|.* no[t ])"):
                 opened(tmp_path / name, {f"a:{kind}": "txt"})
-        if name != "a.tar":  # in which only the extensions say what there is
+        if name != "a.tar":  # which has no types: only the extensions of members tell kinds apart
             assert [field.dtype for field in opened(tmp_path / name, {"a:scalar": "label"}).fields] == ["int64"]
     with pytest.raises(
         OptionError, match=r"--key a:scalar=label: state its dtype, such as --key a:int64=label: bool, "

@@ -1,4 +1,4 @@
-"""Which key has the labels, and which look like it."""
+"""Which key has the labels, and which keys only look like labels."""
 
 from __future__ import annotations
 

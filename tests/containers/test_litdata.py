@@ -1,4 +1,4 @@
-"""LitData: chunks that litdata wrote, and such as it would refuse or write otherwise."""
+"""LitData: chunks that litdata wrote, and chunks made by hand that it would refuse or write differently."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SPEC = json.dumps([1, {"type": "builtins.tuple", "context": "null", "children_sp
 
 
 def write(directory: Path, rows: Sequence[Sequence[bytes]], kinds: Sequence[str], **config: Any) -> Path:
-    """Write a directory of one chunk, as its layout says."""
+    """Write a directory with one chunk in LitData's layout."""
     samples = [struct.pack(f"<{len(row)}I", *map(len, row)) + b"".join(row) for row in rows]
     ends = np.cumsum([4 * (len(rows) + 2), *map(len, samples)])
     (directory / "chunk-0-0.bin").write_bytes(np.array([len(rows), *ends], "<u4").tobytes() + b"".join(samples))
@@ -121,7 +121,7 @@ def test_chunks_with_names_that_lead_out_are_refused(tmp_path: Path) -> None:
 
 
 def arrow_chunks(directory: Path, rows: list[dict[str, Any]], per_chunk: int = 2, **config: Any) -> Path:
-    """Write chunks as litdata 0.2.76 does of dicts where pyarrow is installed: a table of offsets, and one of Arrow."""
+    """Write chunks of dicts as litdata 0.2.76 does if pyarrow is installed: offsets, followed by an Arrow table."""
     chunks = []
     for number, start in enumerate(range(0, len(rows), per_chunk)):
         part = rows[start : start + per_chunk]

@@ -27,7 +27,7 @@ KEYS = [bytes(f"{number * 7919 % 65536:04x}", "ascii") * 10 for number in range(
 
 
 def listed(src: Path | str, **options: Any) -> tuple[list[str], list[int], list[bytes]]:
-    """Return names, labels and bytes in the index of a source, which is checked."""
+    """Index a source and verify the index; return its names, labels and bytes."""
     index = Path(str(src).replace("*", "all")).with_suffix(".index")
     packer.index(src, index, **options)
     assert verify(index) == []
@@ -68,7 +68,7 @@ def test_splits_of_lsun_are_not_mixed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "label"), [("bedroom_train", 0), ("test", -1), ("cats", -1)])
 def test_one_directory_of_lsun(tmp_path: Path, name: str, label: int) -> None:
-    """Where nothing says that it is a class, as with those that StyleGAN's tool takes, there is no label."""
+    """The images have a label only if the directory's name is that of a category and a split."""
     path = lsun(tmp_path / "lsun", name) / f"{name}_lmdb"
     names, labels, data = listed(path)
     assert labels == [label] * 3
@@ -124,7 +124,7 @@ def pysod(path: Path, arrays: dict[str, np.ndarray[Any, Any]], protocol: int = 4
 @pytest.mark.parametrize("protocol", range(6))
 @pytest.mark.parametrize("shape", [(12, 9, 3), (12, 9)])
 def test_pixels_of_pysodtoolbox(tmp_path: Path, shape: tuple[int, ...], protocol: int) -> None:
-    """OpenCV's pixels have blue first; the order is that of the list."""
+    """OpenCV's pixels have blue first; the samples have the order of the list of keys."""
     rng = np.random.default_rng(2)
     arrays = {f"{name}.jpg": rng.integers(0, 256, (12 + n, *shape[1:]), np.uint8) for n, name in enumerate("cba")}
     path = pysod(tmp_path / "DUTS.lmdb", arrays, protocol)
@@ -164,7 +164,7 @@ def test_what_pysodtoolbox_does_not_say_is_refused(
 
 
 def test_a_pack_is_no_container(tmp_path: Path) -> None:
-    """Neither one that is whole, nor one that is damaged or has another's keys before its own."""
+    """This holds for a whole pack, one that also has keys of another tool, and one that is truncated."""
     draw_imagefolder(tmp_path / "tree", classes=2, per_class=2, size=(24, 32))
     pack = tmp_path / "pack.lmdb"
     packer.convert(tmp_path / "tree", pack)
@@ -234,7 +234,7 @@ def test_a_file_that_is_cut_short_before_is_refused(tmp_path: Path, cut: int) ->
 
 
 def words(count: int, said: bytes, *others: tuple[bytes, bytes]) -> list[tuple[bytes, bytes]]:
-    """Return what tools of text recognition write."""
+    """Return the keys and values that tools of text recognition write."""
     images = [(b"image-%09d" % number, WEBP[number % 9]) for number in range(1, count + 1)]
     texts = [(b"label-%09d" % number, f"wörd {number}".encode()) for number in range(1, count + 1)]
     return [*images, *texts, (b"num-samples", said), *others]

@@ -1,4 +1,4 @@
-"""The tree of an LMDB file, as lmdb itself reads it; and trees that lead in circles."""
+"""The tree of an LMDB file, compared with py-lmdb; and trees with cycles."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.containers.lmdbs import entries_of, write_lmdb
 
 @pytest.fixture(scope="module")
 def changed_often(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a file of three levels, of which keys were deleted and values replaced: with pages that are free."""
+    """Return a file with a tree of three levels, and with free pages: keys were deleted and values replaced."""
     chance, path = random.Random(0), tmp_path_factory.mktemp("tree") / "changed"
     with lmdb.open(str(path), subdir=False, map_size=1 << 26) as environment:
         for _ in range(6):
@@ -50,7 +50,7 @@ def test_walking_and_finding_agree_with_lmdb(changed_often: Path) -> None:
 
 
 def root_of(data: bytes) -> int:
-    """Return where in a file its root begins, by the meta page of the later transaction."""
+    """Return the offset of the root page, which the meta page of the later transaction gives."""
     metas = [
         struct.unpack_from("<QQQ", data, page + 16 + 24 + 48 + 40) for page in (0, 4096)
     ]  # root, pages, transaction
@@ -59,7 +59,7 @@ def root_of(data: bytes) -> int:
 
 @pytest.mark.parametrize("target", ["root", "a leaf before", "a page that is none", "a page beyond"])
 def test_trees_that_lead_astray_are_refused(tmp_path: Path, target: str) -> None:
-    """However large the file says that it is."""
+    """Cycles are refused even in a file of 1 TiB, whose number of pages hardly limits a walk."""
     image = b"\xff\xd8\xff" * 10
     path = write_lmdb(tmp_path / "images", ((b"%0400d" % number, image) for number in range(100)))
     data = bytearray(path.read_bytes())

@@ -1,4 +1,4 @@
-"""MDS: shards that MosaicML Streaming wrote, and shards made by hand that it would refuse or write otherwise."""
+"""MDS: shards that MosaicML Streaming wrote, and shards made by hand that it would refuse or write differently."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DATA = list(IMAGES.values())
 
 
 def shard(path: Path, columns: dict[str, tuple[str, int | None]], rows: Sequence[Sequence[bytes]]) -> dict[str, Any]:
-    """Write a shard of columns in the order of their names, as its layout says; return its entry in an index."""
+    """Write a shard in MDS's layout, with its columns sorted by name; return its entry for an index."""
     names = sorted(columns)
     config = {
         "column_names": names,
@@ -232,7 +232,7 @@ def test_changed_shards_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "shards"), [("mds", "shards"), ("litdata", "chunks")])
 def test_a_shard_that_an_index_lists_twice_is_refused(tmp_path: Path, name: str, shards: str) -> None:
-    """A short index could make a full disk of one shard."""
+    """Otherwise a short index could fill the disk with copies of one shard."""
     shutil.copytree(GOLDEN / name, tmp_path / "set")
     index = json.loads((tmp_path / "set/index.json").read_text())
     index[shards] *= 2

@@ -67,7 +67,7 @@ def array(path: Path, name: str = "") -> N5Array:
 
 
 def indexed(path: Path, **options: Any) -> packer.ImageDataset:
-    """Return what an index of a group shows."""
+    """Index a group, and return the dataset of the index."""
     packer.index(path, path.with_suffix(".index"), overwrite=True, **options)
     dataset = packer.open_dataset(path.with_suffix(".index"), output="numpy")
     assert isinstance(dataset, packer.ImageDataset)
@@ -75,7 +75,7 @@ def indexed(path: Path, **options: Any) -> packer.ImageDataset:
 
 
 def copied(path: Path) -> int:
-    """Return how many bytes an index of a group holds itself."""
+    """Return how many bytes were copied into the index of a group."""
     return path.with_suffix(".index").joinpath("data.bin").stat().st_size
 
 
@@ -88,7 +88,7 @@ def photos(count: int = COUNT) -> list[bytes]:
 
 
 def one_after_the_other(images: list[bytes], size: int = 4096) -> tuple[Pixels, list[int]]:
-    """Return images of which none crosses the border of a block, and where each one begins."""
+    """Join images so that none crosses the border of a block; return the bytes, and the offset of each image."""
     data, begins = bytearray(), []
     for image in images:
         if len(data) % size + len(image) > size:

@@ -1,4 +1,4 @@
-"""Parquet files of images, as pyarrow and datasets write them."""
+"""Parquet files of images, as pyarrow and Hugging Face's datasets write them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 
 def table(photos: dict[str, bytes], features: dict[str, Any] | None = FEATURES, **columns: pa.Array) -> pa.Table:
-    """Return a table as datasets makes it."""
+    """Return a table as Hugging Face's datasets makes it."""
     rows = [{"bytes": data, "path": f"/somewhere/{name}"} for name, data in photos.items()]
     columns = {"image": pa.array(rows, IMAGE), "label": pa.array([n % 4 - 1 for n in range(len(photos))]), **columns}
     made = pa.table(columns)
@@ -241,7 +241,7 @@ def test_images_alone_need_no_pyarrow_and_labels_do(
     alone = written(tmp_path / "a.parquet", table(photos).select(["image"]))
     beside = written(tmp_path / "b.parquet", table(photos))
     packed = written(tmp_path / "c.parquet", table(photos).select(["image"]), compression="snappy")
-    monkeypatch.setitem(sys.modules, "pyarrow", None)  # as where it is not installed
+    monkeypatch.setitem(sys.modules, "pyarrow", None)  # as if it were not installed
     assert images(listed(alone)) == photos
     for path in (beside, packed):
         with pytest.raises(MissingDependencyError, match=r"pip install 'packer-images\[parquet\]'"):
@@ -261,7 +261,7 @@ def test_a_dictionary_of_far_more_values_than_rows_is_refused(
 
 
 def rows_of(photos: dict[str, bytes], **columns: pa.Array) -> pa.Table:
-    """Return a table as others make it: bytes in a column, and no metadata."""
+    """Return a table as other tools make it: bytes in a column, and no metadata."""
     return pa.table({"image": pa.array([*photos.values()][:4], pa.binary()), **columns})
 
 

@@ -1,4 +1,4 @@
-"""Values that are pickles, or of pyarrow.serialize: the order, names, labels and bytes that their own tools read."""
+"""Pickles and values of pyarrow.serialize in LMDB: the order, names, labels and bytes are those of their own tools."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def folder2lmdb(path: Path, values: list[Any], dumps: Dumps = pickle.dumps, key:
 
 
 def listed(src: Path, **options: Any) -> tuple[list[str], list[int], list[bytes]]:
-    """Return names, labels and bytes in the index of a source, which is checked."""
+    """Index a source and verify the index; return its names, labels and bytes."""
     index = src.with_suffix(".index")
     packer.index(src, index, **options)
     assert verify(index) == []
@@ -51,14 +51,14 @@ def listed(src: Path, **options: Any) -> tuple[list[str], list[int], list[bytes]
 
 
 def in_place(src: Path) -> list[bool]:
-    """Tell of each sample of an index whether its bytes lie in the file, and not in the index."""
+    """Return for each sample of an index whether its bytes are in the source's file, and not in the index."""
     with open_pack(src.with_suffix(".index")) as reader:
         return (reader.table.offset < src.stat().st_size).tolist()
 
 
 @pytest.mark.parametrize("protocol", range(6))
 def test_pairs_of_every_protocol(tmp_path: Path, protocol: int) -> None:
-    """The bytes are one range of the file from protocol 3 on; before, Python 3 wrote them as a text."""
+    """From protocol 3 on, the bytes are one range of the file; in earlier protocols Python 3 writes them as text."""
     values = list(zip(IMAGES, LABELS, strict=True))
     path = folder2lmdb(tmp_path / "train.lmdb", values, lambda value: pickle.dumps(value, protocol))
     names, labels, data = listed(path)
@@ -148,7 +148,7 @@ def test_samples_that_no_key_lists_are_counted(tmp_path: Path) -> None:
 
 
 def test_names_beside_image2lmdb(tmp_path: Path) -> None:
-    """It has no labels, and names in a file beside it."""
+    """image2lmdb stores no labels, and writes the names to a second file."""
     path = folder2lmdb(tmp_path / "val.lmdb", IMAGES)
     assert listed(path)[:2] == ([f"{number}.jpg" for number in range(COUNT)], [-1] * COUNT)
     (tmp_path / "val_images_idx.txt").write_text("".join(f"photo {n}.JPEG {n}\n" for n in range(COUNT)))
@@ -251,7 +251,7 @@ def test_keys_that_become_one_name_are_two_fields(tmp_path: Path) -> None:
 
 
 class Planted:
-    """A pickle of it makes a directory where it is unpickled."""
+    """An object whose pickle makes a directory when it is unpickled."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -290,7 +290,7 @@ def read(data: bytes, tmp_path: Path, how: Callable[..., Any] = unpickled) -> An
 
 
 def plain(value: Any, file: PackFile) -> Any:
-    """Return a value with the bytes that were located in it."""
+    """Return a value with the bytes in place of their locations."""
     if isinstance(value, Blob):
         return value.data(file)
     if hasattr(value, "elements"):
@@ -418,7 +418,7 @@ def test_what_pyarrow_11_serialized(tmp_path: Path, name: str, value: Any) -> No
 
 
 def serialized(value: Any, *, old: bool) -> bytes:
-    """Return what `pyarrow.serialize` made of bytes, ints, and lists of them; `old` of pyarrow before 0.15."""
+    """Return bytes, ints, or lists of them, as `pyarrow.serialize` wrote them; if `old`, in pyarrow before 0.15."""
     column = union([value])
     options = pa.ipc.IpcWriteOptions(
         metadata_version=pa.ipc.MetadataVersion.V4 if old else pa.ipc.MetadataVersion.V5, use_legacy_format=old
@@ -432,7 +432,7 @@ def serialized(value: Any, *, old: bool) -> bytes:
 
 
 def union(values: list[Any]) -> pa.Array:
-    """Return values as a dense union: a child for what is null, and one for each type that there is."""
+    """Return values as a dense union, with a child for nulls and one for each type of the values."""
     tags = {bytes: "4", int: "2", tuple: "12", list: "10"}
     known = list(dict.fromkeys(map(type, values)))
     codes, offsets = [known.index(type(value)) + 1 for value in values], []

@@ -1,4 +1,4 @@
-"""RecordIO, read where it lies."""
+"""RecordIO files, read in place."""
 
 from __future__ import annotations
 

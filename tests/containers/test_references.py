@@ -1,4 +1,4 @@
-"""Values that refer to one thing many times, or to themselves: each is refused, by what it would become."""
+"""Values that refer to one object many times, or to themselves, are refused if their full size exceeds a limit."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def text(data: str) -> bytes:
 
 
 def doubled(levels: int) -> bytes:
-    """Push a tuple, of which each level has the one below twice."""
+    """Return opcodes that push a nested tuple, each level of which contains the one below twice."""
     steps = (b"0h" + bytes([level]) + b"h" + bytes([level]) + b"\x86q" + bytes([level + 1]) for level in range(levels))
     return b"K\x01\x85q\x00" + b"".join(steps)
 
@@ -92,7 +92,7 @@ def test_a_pickle_becomes_no_more_than_its_budget(tmp_path: Path, name: str) -> 
 
 @pytest.mark.parametrize("kind", ["text", "scalar", "array"])
 def test_what_later_samples_have_is_bounded_whatever_the_first_ones_have(tmp_path: Path, kind: str) -> None:
-    """A text of which a list takes the place, an array: nothing shows or walks all of it."""
+    """A later sample has a huge nested tuple where the first ones have a text, a number or an array."""
     first = {"text": "a", "scalar": 1, "array": np.arange(3)}[kind]
     items = [(b"%d" % number, pickle.dumps((IMAGE, 1, first))) for number in range(3)]
     path = write_lmdb(tmp_path / "a.lmdb", [*items, (b"1x", program(PAIR, doubled(48), b"\x87"))])
@@ -108,7 +108,7 @@ def test_a_list_of_keys_refers_to_keys_alone(tmp_path: Path) -> None:
 
 
 def test_what_pickle_itself_shares_is_read(tmp_path: Path) -> None:
-    """Equal texts and lists of a program are one object, and a reference each in its pickle."""
+    """A list or text that occurs often in a value is one object, which a pickle stores once and refers to."""
     box, caption = [1, 2, 3, 4], "a caption of some words"
     values = [(IMAGE, 1, {"boxes": [box] * 2000, "captions": [caption] * 2000})] * 2
     path = write_lmdb(tmp_path / "a.lmdb", [(b"%d" % number, pickle.dumps(one)) for number, one in enumerate(values)])
@@ -118,7 +118,7 @@ def test_what_pickle_itself_shares_is_read(tmp_path: Path) -> None:
 
 
 def shared_union(width: int, levels: int, leaf: pa.Array) -> pa.Array:
-    """Return a dense union of one list, which has the same list some times, and so on."""
+    """Return a dense union that has one list `width` times; that list has another one `width` times, and so on."""
     inner = pa.UnionArray.from_dense(
         pa.array([1] * width, pa.int8()), pa.array([0] * width, pa.int32()), [pa.nulls(0), leaf], ["0", "2"]
     )
@@ -177,7 +177,7 @@ def test_a_value_of_pyarrow_becomes_no_more_than_its_budget(
 
 @pytest.mark.parametrize("number", [-1, -5, 1 << 40, "text"])
 def test_the_number_of_an_array_is_one(tmp_path: Path, number: int | str) -> None:
-    """A child of this name counts the arrays behind the batch."""
+    """The child "15" holds indices of the arrays after the batch. Others than existing indices are refused."""
     counts = pa.array([number])
     column = pa.UnionArray.from_dense(
         pa.array([1], pa.int8()), pa.array([0], pa.int32()), [pa.nulls(0), counts], ["0", "15"]
@@ -230,7 +230,7 @@ def listed(path: Path) -> Listing:
 
 
 def test_rows_of_long_values_are_taken_a_few_at_a_time() -> None:
-    """Numbers of a dictionary, and lists of values without bytes: as many as they stand for."""
+    """Indices into a dictionary count with the size of the text, and lists with the number of their values."""
     texts = pa.array(["x" * MIB] * 50)
     assert [len(one[0]) for one in row_lists([texts], 50)] == [3, *[3] * 15, 2]
     short_ones = pa.array(range(5000))
@@ -258,7 +258,7 @@ def test_rows_of_numbers_have_the_values_of_their_dictionary() -> None:
 def test_a_text_in_a_dictionary_of_parquet_takes_the_memory_of_few(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows of a dictionary are read, until they would be far more than the file has."""
+    """Rows of a dictionary are read until their total size far exceeds the size of the file."""
     monkeypatch.setattr("packer._containers.listing._SHARED", (1 << 26, 2))
     column = pa.DictionaryArray.from_arrays(pa.array([0] * 500, pa.int32()), pa.array(["x" * MIB]))
     table = test_parquet.table({f"{number}.jpg": IMAGE for number in range(500)}, text=column)
@@ -283,7 +283,7 @@ def test_keys_of_lmdb_may_share_pages_a_hundred_times(tmp_path: Path, monkeypatc
 
 
 def share_the_first_value(data: bytearray) -> None:
-    """Let all values that have pages of their own be the first one of these."""
+    """Point all values on overflow pages to the pages of the first one."""
     first = b""
     for start in range(0, len(data), PAGE):
         _, _, flags, lower, _ = PAGE_HEADER.unpack_from(data, start)

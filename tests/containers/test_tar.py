@@ -1,4 +1,4 @@
-"""WebDataset tars, read where they lie, beside what webdataset, tarfile and GNU tar make of them."""
+"""WebDataset tars, read in place and compared with webdataset, tarfile and GNU tar."""
 
 from __future__ import annotations
 
@@ -162,8 +162,8 @@ def notes(path: Path, keys: Mapping[str, str] | None = None) -> str:
     return "; ".join(list_samples(found[0].open(found[1], dict(keys or {}))).notes)
 
 
-LONG = "a/" + "directory/" * 9 + "x" * 60  # in ustar's prefix, a long name of GNU, a record of pax
-TOO_LONG = "d" * 90 + "/" + "é" * 120  # in no header
+LONG = "a/" + "directory/" * 9 + "x" * 60  # needs ustar's prefix, GNU's long name, or a record of pax
+TOO_LONG = "d" * 90 + "/" + "é" * 120  # too long for a ustar header
 
 
 @pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
@@ -194,7 +194,7 @@ def test_tars_of_gnu_tar_are_read_whatever_their_format(tmp_path: Path, format: 
 
 
 def field(header: bytes, begin: int, value: bytes) -> bytes:
-    """Return a header with other bytes somewhere, and the checksum that it has with them."""
+    """Return a header with bytes replaced at an offset, and with a correct checksum."""
     header = header[:begin] + value + header[begin + len(value) :]
     blank = header[:148] + b" " * 8 + header[156:]
     return header[:148] + b"%06o\0 " % sum(blank) + header[156:]
@@ -276,7 +276,7 @@ def test_a_tar_that_may_lack_samples_is_refused_or_taken_with_a_word(behind: byt
     whole = block("b.jpg", JPEG)
     path, pattern = tmp_path / "b.tar", str(tmp_path / "*.tar")
     path.write_bytes(whole + behind)
-    assert len(read_by_webdataset([path])) == 1  # which says nothing
+    assert len(read_by_webdataset([path])) == 1  # webdataset does not complain
     reason = said.format(end=len(whole), after=len(whole) + len(END))
     for make, name in ((packer.convert, "x.lmdb"), (packer.index, "x.index")):
         with pytest.raises(SourceError, match=f"b.tar: {reason}.*: on_error='skip'"):
@@ -549,7 +549,7 @@ def test_a_tar_that_changed_is_told_and_the_rest_still_reads(shards: Path, tmp_p
 
 
 def targets(path: Path | str, tmp_path: Path, **options: Any) -> list[Any]:
-    """Return the names of the classes of the samples in tars, None of one without a label; or numbers."""
+    """Return the class name of each sample in tars, or None if it has no label; without classes, the numbers."""
     packer.index(path, tmp_path / "targets.index", overwrite=True, **options)
     dataset = packer.open_dataset(tmp_path / "targets.index")
     labels = [float(label) for label in dataset.targets]
@@ -566,7 +566,7 @@ IMAGES_OF = [(f"{n:02d}", jpeg(n)) for n in range(40)]
 
 
 def of_samples(*members: tuple[str, Sequence[bytes]], count: int = 4) -> list[tuple[str, bytes]]:
-    """Return members of samples of one image each, and of other members whose values recur."""
+    """Return the members of samples: an image each, and further members that take their values in turn."""
     return [
         (f"{key}.{extension}", data)
         for number, (key, image) in enumerate(IMAGES_OF[:count])

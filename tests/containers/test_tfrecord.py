@@ -1,4 +1,4 @@
-"""TFRecords of Examples, read where they lie."""
+"""TFRecords of Examples, read in place."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_parts_in_any_order_unknown_fields_and_unpacked_numbers_are_read(tmp_pat
     assert listing.labels.tolist() == [8]
     assert values(listing, "ints")[0].tolist() == [1, -5, 300, 2]
     assert values(listing, "floats")[0].tolist() == [1.5, 2, 3]
-    if not in_entries:  # for which protobuf's own parsers leave an entry out
+    if not in_entries:  # protobuf's own parsers drop entries that have unknown fields
         parsed = example_pb2.Example.FromString(data).features.feature
         assert list(parsed["image"].bytes_list.value) == [photo(0)]
         assert list(parsed["label"].int64_list.value) == [8]

@@ -1,4 +1,4 @@
-"""Zip archives, as zipfile writes them and as torchvision lists them where they are unpacked."""
+"""Zip archives that zipfile writes, listed as torchvision lists the unpacked files."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_splits_in_an_archive_are_refused_and_splits_beside_each_other_too(
 
 
 class _LocalExtra(zipfile.ZipInfo):
-    """A member whose own header has another extra field than the directory."""
+    """A member whose local header has another extra field than the central directory."""
 
     def FileHeader(self, zip64: bool | None = None) -> bytes:  # noqa: N802
         before, self.extra = self.extra, struct.pack("<2H", 0x5455, 9) + b"123456789"
@@ -325,7 +325,7 @@ def test_labels_that_a_few_bytes_unpack_to_are_refused(photos: dict[str, bytes],
 
 
 def made_by_others(path: Path, files: Mapping[str, bytes], system: int, *, seekable: bool = True) -> Path:
-    """Write an archive with names as they are, as tools that have backslashes or write to pipes do."""
+    """Write an archive with unchanged names, such as with backslashes; if not `seekable`, as tools write to pipes."""
     with open(path, "wb") as file, zipfile.ZipFile(file if seekable else Pipe(file), "w") as archive:
         for name, data in files.items():
             member = zipfile.ZipInfo()
