@@ -1,4 +1,4 @@
-"""The losses of every source: said first, counted, reported, kept in the manifest, and an error with --strict."""
+"""The losses of every source: printed first, counted, reported, recorded in the manifest; an error with --strict."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from packer.errors import OptionError, SourceError
 from tests.command import packer as run_packer
 from tests.containers import records, test_bagz, test_beton, test_datadings, test_litdata, test_mds, test_n5
 from tests.containers.lmdbs import write_lmdb
-from tests.upload.conftest import bucket, moto, s3  # noqa: F401 - fixtures, which `built` asks for
+from tests.upload.conftest import bucket, moto, s3  # noqa: F401 - fixtures that `built` requests
 
 
 def jpeg(number: int) -> bytes:
@@ -44,7 +44,7 @@ IMAGES = [jpeg(number) for number in range(6)]
 
 @dataclass(frozen=True)
 class Built:
-    """A source, and what `packer.convert` has to be told to read it.
+    """A source, and the arguments with which `packer.convert` reads it.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class Built:
     lost : int
         How many images are left out, or have no label.
     accepts : dict
-        The argument that takes images all of which have no label.
+        The argument that accepts a source without any label.
     """
 
     src: Path | str
@@ -68,7 +68,7 @@ Build = Callable[..., Built]
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of source, and how to make one of six images that loses something; None where it cannot.
+    """A kind of source, with functions that make one of six images with a loss; None if it cannot have that loss.
 
     Attributes
     ----------
@@ -154,7 +154,7 @@ def zipped(directory: Path, lost: int, *names: str) -> Built:
 
 
 def examples(directory: Path, lost: int, name: str, labels: list[int | None]) -> Built:
-    """A TFRecord whose label is a feature of some name."""
+    """Return a TFRecord whose labels are the feature `name`."""
     features = [
         {"image": records.bytes_list(data), **({} if label is None else {name: records.int_list(label)})}
         for data, label in zip(IMAGES, labels, strict=True)
@@ -187,7 +187,7 @@ def pickled(directory: Path, lost: int, samples: list[Any]) -> Built:
 
 
 def recordio(directory: Path, lost: int, labels: list[float]) -> Built:
-    """Records of images with a label each."""
+    """Return records of images with a label each."""
     data = [records.rec(records.image_record(one, label)) for one, label in zip(IMAGES, labels, strict=True)]
     (directory / "images.rec").write_bytes(b"".join(data))
     return Built(directory / "images.rec", {}, lost)
@@ -207,7 +207,7 @@ def integers(labels: list[int]) -> list[bytes]:
 
 
 def bagz(directory: Path, lost: int, *beside: str) -> Built:
-    """A directory of shards, with files of labels beside them."""
+    """Return a directory with a shard and files of labels."""
     (directory / "bags").mkdir()
     test_bagz.bag(directory / "bags" / "images.bag", IMAGES)
     for name in beside:
@@ -230,7 +230,7 @@ XML = """<annotation><object><name>cat</name><bndbox><xmin>1</xmin><ymin>1</ymin
 
 
 def voc(directory: Path, lost: int, *stems: str) -> Built:
-    """Six images, and annotations of some stems."""
+    """Return six images, and annotations for some of them, by their stems."""
     images(directory / "VOC" / "JPEGImages")
     (directory / "VOC" / "Annotations").mkdir()
     for stem in stems:
@@ -239,7 +239,7 @@ def voc(directory: Path, lost: int, *stems: str) -> Built:
 
 
 def yolo(directory: Path, lost: int, *stems: str) -> Built:
-    """Six images, and labels of some stems."""
+    """Return six images, and labels for some of them, by their stems."""
     images(directory / "coco" / "images")
     (directory / "coco" / "labels").mkdir()
     for stem in stems:
@@ -299,7 +299,7 @@ def stylegan(directory: Path, count: int) -> Built:
 
 @dataclass(frozen=True)
 class InBucket:
-    """Makes a source whose images are objects in a bucket: those of a source on a disk.
+    """Makes a source on a disk, and uploads its files to a bucket: the source is then that of the objects.
 
     Attributes
     ----------
@@ -467,7 +467,7 @@ def rows(loss: str) -> list[Any]:
 
 @pytest.fixture
 def built(request: pytest.FixtureRequest, tmp_path: Path) -> Built:
-    """The source of a row."""
+    """Return the source of a row of the parameters."""
     if not isinstance(request.param, InBucket):
         return request.param(tmp_path)
     pytest.importorskip("obstore", reason="needs obstore")
@@ -490,7 +490,7 @@ def test_a_loss_is_said_counted_reported_and_kept(built: Built, tmp_path: Path) 
     assert summary.notes[: len(lines)] == lines  # first of all
     reported = [json.loads(line) for line in report.read_text().splitlines()]
     assert sum(line.get("count", 1) for line in reported if "account" in line) >= built.lost
-    if is_url(built.src):  # estimates are of files on a disk
+    if is_url(built.src):  # `packer.estimate` takes no URL
         return
     estimate = packer.estimate(built.src, tmp_path / "other.lmdb", seconds=0.01, **built.options)
     assert estimate.notes[: len(lines)] == lines

@@ -1,4 +1,4 @@
-"""Another part of a joined pack: what readers see, what agrees, and what is refused with its remedy."""
+"""`packer.append`: the new part of a joined pack, open readers, and refusals that name a remedy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def draw(root: Path, first: int, count: int, classes: int = 2) -> Path:
 
 @pytest.fixture(scope="module", params=SUFFIXES.values())
 def drawn(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with two packs of other images each, and a joined pack."""
+    """Return a directory with three trees of different images, a pack of each, and a joined pack of the first."""
     root = tmp_path_factory.mktemp("append")
     for number, name in enumerate(("tree", "more", "again")):
         draw(root / name, 10 * number, 10)
@@ -68,11 +68,11 @@ def test_an_appended_pack_holds_both_and_is_what_merging_gives(drawn: Path, pack
 def test_readers_that_have_the_pack_open_go_on(drawn: Path, pack: Path) -> None:
     with open_pack(drawn / "tree-alone.lmdb") as alone:
         first = samples(alone)
-    with open_pack(pack) as earlier:  # which has not opened any part
+    with open_pack(pack) as earlier:  # no part is open yet
         pickled = pickle.dumps(earlier)
         append(pack, drawn / "more")
         with pytest.raises(PackError, match="another pack has replaced the pack that was opened"):
-            pickle.loads(pickled)  # in a process that is started now
+            pickle.loads(pickled)  # as in a process that starts now
         with open_pack(pack) as between:
             append(pack, drawn / "again")
             assert sorted(samples(earlier)) == sorted(first)

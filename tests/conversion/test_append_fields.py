@@ -1,4 +1,4 @@
-"""Another part for a joined pack with fields: from files, from a table, from a pack; and what is done with it later."""
+"""`packer.append` to packs with fields: from files, from a table, from a pack; and later work on the result."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def asked(root: Path, name: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module", params=[".lmdb", ".h5"])
 def drawn(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with trees, a joined pack of the first, and a pack of all of the first two."""
+    """Return a directory with three trees, a joined pack of the first, and packs of the first two and of the second."""
     root = tmp_path_factory.mktemp("fields")
     draw(root, "tree", range(10), ("red", "green", "blue"))
     draw(root, "more", range(10, 20), ("green", "red"))
@@ -63,7 +63,7 @@ def pack(drawn: Path, tmp_path: Path) -> Path:
 
 
 def values(path: Path) -> dict[str, tuple[Any, ...]]:
-    """Return what a pack holds of each sample: image, label and fields."""
+    """Return the image, the label and the fields of each sample of a pack, by name."""
     with open_pack(path) as reader:
         labels = reader.table.label.tolist()
         return {

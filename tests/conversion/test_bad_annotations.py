@@ -1,4 +1,4 @@
-"""One malformed entry of annotations leaves out its image with `on_error="skip"`, and is an error that says so else."""
+"""A malformed entry of annotations is an error that names `on_error="skip"`, with which only its image is left out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Make = Callable[[Path], Source]
 
 
 def coco(change: Callable[[dict[str, Any]], Any], kind: Make = sourcekinds.coco) -> Make:
-    """Return a maker of a source with annotations in which `change` spoils something."""
+    """Return a maker of a source whose annotations `change` makes invalid."""
 
     def make(root: Path) -> Source:
         source, options = kind(root)
@@ -31,12 +31,12 @@ def coco(change: Callable[[dict[str, Any]], Any], kind: Make = sourcekinds.coco)
 
 
 def entry(name: str, position: int, **members: Any) -> Make:
-    """Return a maker of COCO's annotations with other members in an entry of a list."""
+    """Return a maker of COCO's annotations in which an entry of a list has changed members."""
     return coco(lambda document: document[name][position].update(members))
 
 
 def caption(**members: Any) -> Make:
-    """Return a maker of captions with other members in that of the second image."""
+    """Return a maker of captions in which that of the second image has changed members."""
     return coco(lambda document: document["annotations"][1].update(members), sourcekinds.captions)
 
 
@@ -75,7 +75,7 @@ def image_twice(*more: dict[str, Any]) -> Make:
 
 
 def annotated_without_height(document: dict[str, Any]) -> None:
-    """Add an entry without a valid height to COCO's annotations, for the file of another image, with an annotation."""
+    """Add a second entry, without a valid height, for the file of an image, and an annotation of this entry."""
     document["images"].append({**document["images"][1], "id": 7, "height": 0})
     document["annotations"].append({**document["annotations"][2], "id": 9, "image_id": 7})
 
@@ -143,7 +143,7 @@ CASES: dict[str, tuple[Make, str, set[str]]] = {
     "images with one id, one of which has another id too": (
         coco(lambda document: document["images"].append({**document["images"][0], "id": 1})),
         "the id 1 occurs twice",
-        {"0.png", "1.png"},  # nobody knows to which of them the annotation of image 1 belongs
+        {"0.png", "1.png"},  # the annotation of image 1 may belong to either
     ),
     "images of one file with the same annotations": (
         image_twice({}),

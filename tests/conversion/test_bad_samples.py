@@ -1,4 +1,4 @@
-"""`on_error="skip"`: a sample that cannot be used is left out and listed, of whatever source; else it is an error."""
+"""A sample that cannot be used is an error; with `on_error="skip"`, every kind of source leaves it out and lists it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.samples import solid
 
 
 class Entries(Container):
-    """A container of entries that a test gives."""
+    """A container whose entries a test sets."""
 
     kind = "entries"
     given: Sequence[Entry] = ()
@@ -100,7 +100,7 @@ def test_a_row_that_cannot_be_used_is_left_out_or_an_error_that_says_how(tree: P
     options: dict[str, Any] = {"labels": table(tmp_path, row), "columns": {"age": "int64"}}
     with pytest.raises(PackerError) as caught:
         packer.convert(tree, tmp_path / "out.lmdb", **options)
-    if not isinstance(caught.value, ImageError):  # whose option the command says
+    if not isinstance(caught.value, ImageError):  # to an ImageError, the command adds the option
         assert "on_error='skip'" in str(caught.value)
     for parts in (None, 2):
         pack = tmp_path / f"{parts}.lmdb"
@@ -188,7 +188,7 @@ def test_a_path_of_metadata_that_is_no_unicode_leaves_out_its_row_only(tree: Pat
     (tree / "metadata.jsonl").write_text("".join(f"{json.dumps({'file_name': name})}\n" for name in names))
     packer.convert(tree, tmp_path / "out.lmdb", on_error="skip")
     skipped = [entry["name"] for entry in packer.info(tmp_path / "out.lmdb").skipped]
-    assert skipped == ["\\ud800.png", "1.png"]  # nobody knows whether the row is that of 1.png
+    assert skipped == ["\\ud800.png", "1.png"]  # the row may be that of 1.png
 
 
 def test_a_path_of_metadata_that_is_none_leaves_out_its_image_only(tmp_path: Path) -> None:
@@ -216,12 +216,12 @@ def test_labels_of_metadata_may_be_numbers_and_texts(tree: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("rows", "names", "skipped"),
     [
-        ("0,a,1 0,a,1 1,b,2", ["0.png", "1.png"], ["line 3"]),  # the repeated row says nothing new
-        ("0,a,1 0,a,2 1,b,2", ["1.png"], ["0.png"]),  # nobody knows which row is right
+        ("0,a,1 0,a,1 1,b,2", ["0.png", "1.png"], ["line 3"]),  # the row is only repeated
+        ("0,a,1 0,a,2 1,b,2", ["1.png"], ["0.png"]),  # either row may be the right one
         ("0,a,1 0,b,1 1,b,2", ["1.png"], ["0.png"]),
-        ("0,a,x 0,a,1 1,b,2", ["0.png", "1.png"], ["line 2"]),  # the image is there, with the good row
+        ("0,a,x 0,a,1 1,b,2", ["0.png", "1.png"], ["line 2"]),  # the image has the good row
         ("0,a,1 0,a,x 1,b,2", ["0.png", "1.png"], ["line 3"]),
-        ("0,a,x 0,a,y 1,b,2", ["1.png"], ["0.png", "line 3"]),  # each image is named once
+        ("0,a,x 0,a,y 1,b,2", ["1.png"], ["0.png", "line 3"]),  # the name of an image is listed once
     ],
 )
 def test_a_row_of_an_image_that_another_row_has_is_listed_by_its_line(
@@ -333,7 +333,7 @@ def test_samples_of_classes_that_the_given_pack_lacks_are_left_out(tmp_path: Pat
 
 
 def test_labels_that_skipping_does_not_mend_do_not_name_it(tree: Path, tmp_path: Path) -> None:
-    """Where all rows are as they should be, and it is not known what the labels mean."""
+    """All rows are valid here, but the meaning of the labels is ambiguous."""
     with pytest.raises(SourceError, match="may be a number or a name") as caught:
         packer.convert(tree, tmp_path / "out.lmdb", labels=table(tmp_path, "1.png,01"))
     assert "on_error" not in str(caught.value)
@@ -464,7 +464,7 @@ def test_a_label_of_stylegan_that_is_no_vector_is_left_out(tree: Path, tmp_path:
 
 @pytest.fixture
 def two_packs(tmp_path: Path) -> tuple[Path, Path]:
-    """A pack with a field of the classes cat and dog, and one whose second sample is an emu."""
+    """Return a pack with a field of the classes cat and dog, and a pack whose second sample is an emu."""
     for name, kinds in (("one", "cat dog cat"), ("two", "cat emu cat dog dog cat")):
         rows = ["path,label,kind"]
         for number, kind in enumerate(kinds.split()):
@@ -512,7 +512,7 @@ def test_tasks_leave_out_the_samples_that_the_whole_conversion_leaves_out(
     partition = Partition(request)
     source = begin(partition, share=True)
     shared = pickle.loads(pickle.dumps(SharedSource.of(partition, source)))
-    one.unlink()  # other machines need not have it
+    one.unlink()  # workers on other machines do not need it
     for number in partition.missing():
         partition.convert(shared.open(), number)
     made, expected = finish(partition.destination), packer.open_pack(whole).manifest

@@ -1,4 +1,4 @@
-"""An unfinished conversion that was started differently: the refusal lists the causes, and nothing that follows."""
+"""An unfinished conversion with other settings: the refusal lists the changed settings without their consequences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversions in parts on a Dask cluster of separate processes over TCP: the same pack, whatever is killed."""
+"""Conversions in parts on a Dask cluster of separate processes over TCP: the same pack, even if workers are killed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """Two workers, each a process that is started again when it dies."""
+    """A cluster of two workers, which are processes that are restarted when they die."""
     before = dict(os.environ)
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
         _restore(before)
@@ -46,7 +46,7 @@ def cluster() -> Iterator[Any]:
 
 
 def _restore(variables: Mapping[str, str]) -> None:
-    """Remove what Dask sets in this process too: variables that Python reads when it starts, see `tests.command`."""
+    """Remove the variables that Dask sets in this process: new Python processes read them, see `tests.command`."""
     for name in os.environ.keys() - variables:
         del os.environ[name]
     os.environ.update(variables)
@@ -155,7 +155,7 @@ def test_a_killed_client_s_job_continues(cluster: Any, client: Any, tree: Path, 
 def test_an_interrupt_at_the_terminal_ends_all_in_one_line(tmp_path: Path) -> None:
     """It reaches the workers too, as they belong to the same process group."""
     draw_imagefolder(tmp_path / "tree", classes=2, per_class=10, size=(200, 300))
-    for image in sorted((tmp_path / "tree").glob("*/*.jpg")):  # many, so that they are not done before this is noticed
+    for image in sorted((tmp_path / "tree").glob("*/*.jpg")):  # so many that the interrupt comes before the end
         for number in range(100):
             os.link(image, image.with_name(f"{image.stem}-{number}.jpg"))
     out, pack = tmp_path / "out.lmdb", tmp_path / "out.lmdb.partial" / "pack"

@@ -1,4 +1,4 @@
-"""Values of fields in a conversion: turned and resized as their image is, and refused where they do not fit it."""
+"""Values of fields in a conversion: rotated and resized with their image, and refused if they do not fit it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def sample(**changes: Any) -> dict[str, Any]:
 
 
 def packed(path: Path, values: dict[str, Any], **options: Any) -> dict[str, Any]:
-    """Pack one sample, and return what the pack holds."""
+    """Pack one sample; return its fields and its size as stored."""
     packer.pack([values], path, fields=FIELDS, **options)
     assert verify(path) == []
     with packer.open_pack(path) as reader:
@@ -104,7 +104,7 @@ def test_an_orientation_turns_all_that_belongs_to_the_image(tmp_path: Path, orie
     mask = np.zeros((HEIGHT, WIDTH), np.uint8)
     mask[5:9, 12:30] = 1
     turned = {"exif": "apply", "codec": "png"}
-    depth = encoded(Image.fromarray(DEPTH), exif=exif)  # whose own orientation is the image's
+    depth = encoded(Image.fromarray(DEPTH), exif=exif)  # with the same orientation as the image
     held = packed(tmp_path / "pack.lmdb", sample(image=image, mask=mask, boxes=[[12, 5, 30, 9]], depth=depth), **turned)
     rows, columns = np.nonzero(pixels(held["mask"]))
     assert held["boxes"].tolist() == [[columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]]

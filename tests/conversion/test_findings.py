@@ -1,4 +1,4 @@
-"""What a conversion says of images that are read otherwise than their makers meant."""
+"""Notes of a conversion about images whose decoded pixels are not what their makers meant."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def rgb_of_16_bits() -> bytes:
     ids=lambda value: "" if isinstance(value, bytes) else str(value),
 )
 def test_a_ruined_image_is_told_from_a_reduced_one(data: bytes, ruined: bool) -> None:
-    """Ruined is what Pillow's RGB tells nothing of: beside the picture scaled to 8 bits, it is something else."""
+    """An image is ruined if its pixels in Pillow's RGB differ from the picture scaled to 8 bits."""
     findings = inspect(data).findings
     assert findings == ((CLIPPED,) if ruined else (DEEP,))
     pixels = decode(data)[..., 0].astype(int)

@@ -1,4 +1,4 @@
-"""Labels that are no class ids, from a list to the dataset, through every format and every verb."""
+"""Labels that are not class ids, from a table to the dataset, through every format and command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that C reads, many at once, are what Python reads one by one."""
+"""C reads many files at once, with the same results as Python, which reads them one by one."""
 
 from __future__ import annotations
 

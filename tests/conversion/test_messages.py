@@ -1,4 +1,4 @@
-"""Messages name options for the command line, and arguments for who calls a function."""
+"""Messages name options on the command line, and arguments in Python."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_an_error_is_spelled_where_it_is_shown() -> None:
 
 
 def test_records_are_in_the_words_of_the_command_line(tmp_path: Path) -> None:
-    """Whoever converts: the pack is the same, and commands show it."""
+    """Manifests name options even if a function made the pack, because commands print them."""
     solid(tmp_path / "tree" / "a" / "x.png")
     Image.fromarray(np.full((4, 4), 40_000, np.uint16)).save(tmp_path / "tree" / "a" / "y.png")
     with pytest.raises(ImageError, match=r"pass to_8_bit='clip' \(cut"):
@@ -87,7 +87,7 @@ def test_each_is_spoken_to_in_its_own_words(tmp_path: Path) -> None:
 
 
 def test_messages_name_options_that_there_are() -> None:
-    """Else they were misspelt."""
+    """A misspelt option in any string of packer fails this test."""
     commands = [*cli.commands.values()]
     commands += [
         below for command in commands if isinstance(command, click.Group) for below in command.commands.values()
@@ -110,7 +110,7 @@ def test_messages_name_options_that_there_are() -> None:
         "--sparse",
         "--sort",
         "--encoded",
-    }  # of tar and of convert_imageset
+    }  # of tar and convert_imageset
     of_others |= {
         "--cpus",
         "--shm-size",
@@ -120,7 +120,7 @@ def test_messages_name_options_that_there_are() -> None:
         "--query-gpu",
         "--force-reinstall",
         "--no-deps",
-    }  # Docker, SLURM, nvidia-smi, pip
+    }  # of Docker, SLURM, nvidia-smi and pip
     assert named - known - of_others - {"--help", "--version", "--faults", "--no-"} == set()
 
 

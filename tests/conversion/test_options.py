@@ -1,4 +1,4 @@
-"""The table of options, the signatures and the docstrings say the same."""
+"""The table of options, the signatures and the docstrings agree."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ TYPES = {
 
 
 def parameters(function: Callable[..., Any]) -> dict[str, str]:
-    """Return the types that the section of parameters in a docstring gives."""
+    """Return the types in the section of parameters of a docstring."""
     section = (inspect.getdoc(function) or "").partition("Parameters\n----------\n")[2].partition("\n\n")[0]
     found = re.findall(r"^(\w[\w, ]*) : (.*)$", section, re.MULTILINE)
     return {name: kind for names, kind in found for name in names.split(", ")}
@@ -163,7 +163,7 @@ def test_defaults_are_spelled_in_the_table_alone() -> None:
 
 
 def _spelled(node: ast.AST) -> Iterator[str]:
-    """Yield the names of parameters, fields and values for which a literal stands if they are not given."""
+    """Yield the names of parameters, fields and values whose default is a literal."""
     match node:
         case ast.FunctionDef(args=given):
             with_default = [*given.posonlyargs, *given.args][-len(given.defaults) or len(given.args) :]

@@ -1,4 +1,4 @@
-"""Each option that says which images there are has an effect on a kind of source, or is refused by name there."""
+"""Each option that selects images has an effect on a kind of source, or that kind refuses it by name."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def lacking_mask(root: Path) -> Source:
 
 
 def metadata(root: Path, rows: int = 3, folder: str = "cat") -> Source:
-    """Return images below a directory, and a table with rows of some."""
+    """Return images below a directory, and a table with rows for some of them."""
     for number in range(3):
         draw(root / "tree" / folder / f"{number}.png")
     names = (f"{folder}/{number}.png" for number in range(rows))
@@ -90,7 +90,7 @@ def archive(root: Path) -> Source:
 
 
 def rows(root: Path, labels: list[int | None]) -> Source:
-    """Return a container with labels, and a column that nothing takes."""
+    """Return a container with labels, and a column that is not used."""
     pyarrow = pytest.importorskip("pyarrow", reason="needs pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     source, _ = unlabeled(root)
@@ -101,7 +101,7 @@ def rows(root: Path, labels: list[int | None]) -> Source:
 
 
 def unread_labels(root: Path) -> Source:
-    """Return an archive without labels, and a file in it that looks like them."""
+    """Return an archive that has no labels, but a file that looks like them."""
     source, _ = archive(root)
     with zipfile.ZipFile(source, "w") as file:
         file.write(draw(root / "0.png"), "0.png")
@@ -188,7 +188,7 @@ def lacking_image(source: Source) -> Source:
 
 
 def listing(source: Path, options: dict[str, Any], root: Path) -> Any:
-    """Return what a list of the images has, or why there is none; OptionError where an option is refused."""
+    """Return the content of the list of images, or the message of the error; raise only if an option is refused."""
     try:
         request = SourceRequest(src=source, **options)
         made = request.open(root / "out.lmdb", request.classes())
@@ -201,7 +201,7 @@ def listing(source: Path, options: dict[str, Any], root: Path) -> Any:
 
 
 def refused_or_effective(build: Builder, root: Path, name: str, value: Any) -> str:
-    """Return whether a source refuses an option by its name, or the option has an effect; else nothing."""
+    """Return how a source treats an option: "refused" by its name, "effective", or an empty text for no effect."""
     root.mkdir()
     source, own = build(root)
     if name in ("labels", "coco", "voc", "yolo", "classes_from"):

@@ -1,4 +1,4 @@
-"""Packs of small images say how much the format takes beside them, and which takes less."""
+"""A pack of small images has a note: how many bytes the format adds to the images, and which format adds fewer."""
 
 from __future__ import annotations
 

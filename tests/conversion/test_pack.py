@@ -1,4 +1,4 @@
-"""Samples that a program gives become a pack: their images, labels, names and fields, also after an interruption."""
+"""`packer.pack` packs samples of a program: images, labels, names and fields, also after an interruption."""
 
 from __future__ import annotations
 

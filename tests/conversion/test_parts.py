@@ -201,7 +201,7 @@ def changed_tree(tree: Path, tmp_path: Path, name: str) -> tuple[Path, Path, Pat
 
 
 def test_a_file_that_changed_since_the_job_began(tree: Path, tmp_path: Path) -> None:
-    """It is not read: neither by who joins and looks at all files, nor by a task that looks at none."""
+    """Joining the job with a comparison of all files is refused; a task that joins without it refuses the file."""
     name = "class_02/0005.jpg"
     root, file, kept = changed_tree(tree, tmp_path, name)
     work = job(tmp_path / "pack.lmdb", 4, on_error="fail")
@@ -510,7 +510,7 @@ def test_two_tasks_for_one_part(tree: Path, tmp_path: Path) -> None:
 def test_another_task_finishes_the_pack_as_soon_as_the_last_part_has_its_name(
     tree: Path, tmp_path: Path, call: str, scratch: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The task that made the part finds nothing where it was, and knows all the same what it made."""
+    """The task that made the part no longer finds it, and still reports correctly what it made."""
     path, real = tmp_path / "pack.lmdb", pkgutil.resolve_name(call)
     convert(imagefolder_source(tree), path, on_error="skip")
     work = job(path, 2, overwrite=True, scratch=tmp_path / "scratch" if scratch else None)

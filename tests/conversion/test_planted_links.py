@@ -38,7 +38,7 @@ def elsewhere(tmp_path: Path) -> Path:
 
 
 def write(what: str, tree: Path, at: Path) -> Any:
-    """Write a pack by one of the ways there are; return where its directory of work is."""
+    """Write a pack at a path in one of the ways that packer has."""
     match what:
         case "append":
             return packer.append(at.parent, tree / "more")

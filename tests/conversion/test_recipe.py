@@ -29,7 +29,7 @@ def stored(data: bytes, name: str = "c/x.jpg", recipe: Recipe | None = None) -> 
 
 
 def pixels_of(data: bytes, name: str, recipe: Recipe) -> npt.NDArray[np.uint8]:
-    """Return the pixels of the sample that is made; requires that its size is what it says."""
+    """Return the pixels of the prepared sample; require that they have the announced size."""
     prepared = prepare(data, name, recipe)
     if recipe.codec == "raw":
         return np.frombuffer(prepared.data, np.uint8).reshape(prepared.height, prepared.width, 3)
@@ -103,7 +103,7 @@ def test_jpeg_encodes_a_rotated_jpeg_upright() -> None:
 
 
 def test_jpeg_encodes_cmyk_when_asked_for_rgb() -> None:
-    """A CMYK JPEG is a JPEG, which every reader of the pack decodes with Pillow."""
+    """Without resizing, a CMYK JPEG keeps its bytes, because readers of the pack can decode it."""
     data = ODD["types/cmyk.jpg"]
     assert stored(data, recipe=Recipe(codec="jpeg")) == data
     with Image.open(io.BytesIO(stored(data, recipe=Recipe(codec="jpeg", resize=ResizeSpec(20))))) as image:
@@ -169,7 +169,7 @@ def test_finding_of_images_that_are_too_small() -> None:
 
 
 def with_damaged_body(data: bytes) -> bytes:
-    """Return a JPEG of intact structure whose body Pillow refuses."""
+    """Return a JPEG with intact structure whose image data Pillow refuses."""
     middle = (data.index(b"\xff\xda") + len(data)) // 2
     damaged = data[:middle] + b"\xff\xb9" + data[middle + 2 :]
     assert pillow_pixels(damaged) is None

@@ -1,4 +1,4 @@
-"""Options that ask for what happens anyway are taken, and change nothing."""
+"""Options that request the default behaviour are accepted, and change nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pack as the source of another: bytes are carried over, or made from the pixels that the pack shows."""
+"""A pack as the source of another: bytes are copied, or encoded from the pixels that the pack shows."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def oriented(orientation: int) -> bytes:
 
 
 def test_orientations_are_what_the_pack_says(tmp_path: Path) -> None:
-    """Kept files may still be turned; what was re-encoded is upright, whatever its EXIF says."""
+    """A stored file may still need rotation; a re-encoded image is upright, whatever its EXIF says."""
     kept = write_pack(tmp_path / "kept.lmdb", "lmdb", [Sample("a.png", 0, oriented(6), 8, 12)])
     turned = write_pack(
         tmp_path / "turned.lmdb", "lmdb", [Sample("a.png", 0, oriented(6), 12, 8)], settings={"exif": "apply"}

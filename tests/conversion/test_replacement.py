@@ -1,4 +1,4 @@
-"""The option `overwrite`: neither a file that is read, nor anything but a file or a directory, is replaced."""
+"""The option `overwrite` replaces no file that the conversion reads, and only files and directories."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.samples import content, noise, write_pack
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tree, packs of its images, and an index of a zip of them."""
+    """Return a directory with two trees, packs of their images, and an index of a zip."""
     root = tmp_path_factory.mktemp("made")
     for number in range(4):
         noise(root / "tree/c" / f"{number}.png", number, (8, 8))
@@ -55,7 +55,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def room(made: Path, tmp_path: Path) -> Path:
-    """A copy of these files, with links to two of them."""
+    """Return a copy of these files, with a link to a pack and a link to the copy itself."""
     room = Path(shutil.copytree(made, tmp_path / "room"))
     (room / "link.lmdb").symlink_to("t.lmdb")
     (room / "folder").symlink_to(room, target_is_directory=True)
@@ -99,7 +99,7 @@ def test_nothing_that_is_read_is_replaced(room: Path, case: str) -> None:
 
 @pytest.mark.parametrize("below", ["", "/part-00000.lmdb"])
 def test_an_object_that_is_read_is_not_replaced(below: str) -> None:
-    """It is refused before the store is asked."""
+    """It is refused before any request: there is no such store."""
     url = "s3://bucket.invalid/t.lmdb"
     with pytest.raises(DestinationError, match=rf"^{url}: (cannot be both read and|would replace {url}{below},)"):
         packer.convert(url + below, url, overwrite=True, resize=64)
@@ -124,7 +124,7 @@ def put(kind: str, path: Path) -> None:
         os.mkfifo(path)
     elif kind == "socket":
         with socket.socket(socket.AF_UNIX) as one:
-            one.bind(path.name)  # in the working directory, for such a path is short
+            one.bind(path.name)  # in the working directory, because the path of a socket must be short
     else:
         os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 7))
 
@@ -438,7 +438,7 @@ def test_a_file_that_a_user_writes_to_the_destination_last_is_not_replaced(
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSYS, errno.EPERM, errno.EACCES], ids=errno.errorcode.get)
 def test_a_pack_is_renamed_where_renameat2_is_refused(room: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some file systems refuse it, old kernels, and containers that allow only the calls that they know."""
+    """Some file systems and old kernels refuse it, and so do sandboxes with a list of allowed system calls."""
 
     def refuse(*arguments: object) -> int:
         ctypes.set_errno(number)
@@ -537,7 +537,7 @@ def test_a_pack_in_the_layout_of_another_tool_without_its_list_of_files_is_not_r
 
 @pytest.mark.parametrize("name", ["x.lmdb", "x.pth"])
 def test_a_damaged_pack_with_parts_is_replaced(room: Path, name: str) -> None:
-    """Unless a file is not a pack of packer, or does not belong to one, even if it has the name of a part."""
+    """It is not replaced if one of its files is not from packer, even if that file has the name of a part."""
     dst = room / name
     packer.convert(room / "more", dst, parts=2)
     flip(dst / "manifest.json")
@@ -620,7 +620,7 @@ def test_a_report_replaces_reports_only(room: Path, text: str) -> None:
 
 
 def test_a_report_replaces_an_earlier_report(room: Path) -> None:
-    """Its lines are of images, of files left out, and of files that were not examined; a full disk may have cut it."""
+    """It has lines for findings, skipped images, losses and unexamined files; a full disk may have truncated it."""
     report = room / "report.jsonl"
     (room / "tree/c/4.png").write_text("no image")
     (room / "tree/c/notes.txt").write_text("notes")

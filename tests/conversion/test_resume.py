@@ -1,4 +1,4 @@
-"""Interrupted conversions: the same command continues, and the pack is the one of a conversion that ran through."""
+"""Interrupted conversions: the same command continues, and the pack equals that of an uninterrupted conversion."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Stop:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Samples below and above the size where LMDB gives them pages of their own."""
+    """Samples below and above the size from which LMDB stores them on overflow pages."""
     root = tmp_path_factory.mktemp("tree")
     draw_imagefolder(root, classes=3, per_class=8, size=(32, 40))
     for number in range(60):
@@ -76,7 +76,7 @@ def _format(path: Path) -> str:
 
 @pytest.fixture
 def interrupted(tree: Path, tmp_path: Path) -> tuple[Path, Path]:
-    """A copy of the tree, and the destination of a conversion of it that was interrupted."""
+    """Return a copy of the tree, and the destination of an interrupted conversion of it."""
     root, path = tmp_path / "tree", tmp_path / "pack.lmdb"
     shutil.copytree(tree, root)
     with pytest.raises(InterruptionError):
@@ -119,7 +119,7 @@ def test_interrupted_again_and_again(tree: Path, tmp_path: Path, format: str, co
     assert content(path) == content(reference)
     assert summary.continued > 0
     assert summary.bytes_in == expected.bytes_in
-    assert summary.manifest == expected.manifest  # findings and skipped files of the earlier runs among it
+    assert summary.manifest == expected.manifest  # with the findings and skipped files of earlier runs
 
 
 @formats
@@ -137,7 +137,7 @@ def test_a_bad_file_is_mended_and_the_conversion_goes_on(tree: Path, tmp_path: P
 
 @formats
 def test_an_error_between_the_last_sample_and_the_end(tree: Path, tmp_path: Path, format: str) -> None:
-    """The report cannot be written: the pack in the partial is complete by then, and is completed again."""
+    """The report cannot be written after the pack in the partial directory is complete; the next run continues."""
     path, reference = tmp_path / f"pack{SUFFIXES[format]}", tmp_path / f"ref{SUFFIXES[format]}"
     with pytest.raises(DestinationError, match="report"):
         start(tree, path, report=tmp_path / "missing" / "report.jsonl")
@@ -171,7 +171,7 @@ def test_other_settings_are_refused(
     assert difference in str(caught.value)
     after = content(tmp_path / "pack.lmdb.partial")
     assert {**after, "lock": b""} == {**before, "lock": b""}
-    assert start(root, path, workers=5).continued > 0  # as it was, with what does not matter changed
+    assert start(root, path, workers=5).continued > 0  # the number of workers is no setting of the pack
     assert os.listdir(tmp_path).count("pack.lmdb.partial") == 0
 
 
@@ -214,7 +214,7 @@ def done_before(path: Path) -> list[str]:
 
 
 def test_whichever_file_changed_it_is_named(interrupted: tuple[Path, Path], tmp_path: Path) -> None:
-    """Packed already or not; by its size, with the time put back, or by its time."""
+    """It is named by its size if the time was restored, else by its time, whether it was packed already or not."""
     root, path = interrupted
     names = list(imagefolder_source(root).names)
     assert 0 < len(done_before(path)) < len(names) - 10
@@ -251,7 +251,7 @@ def test_many_changed_files_are_counted(interrupted: tuple[Path, Path]) -> None:
 
 
 def test_another_machine_and_another_mount(interrupted: tuple[Path, Path], tmp_path: Path) -> None:
-    """Where names, sizes and times are the same the conversion continues; a mount may keep whole seconds only."""
+    """The conversion continues if names, sizes and times are equal; some mounts keep times in whole seconds only."""
     root, path = interrupted
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(root, elsewhere / "tree")  # with the times
@@ -274,7 +274,7 @@ def test_what_the_files_were_is_not_guessed(interrupted: tuple[Path, Path], dama
 
 
 def test_a_file_that_changes_before_it_is_read(tree: Path, tmp_path: Path) -> None:
-    """It stops the conversion, which continues where the file is put back, and not where it is another one."""
+    """It stops the conversion, which continues after the original file is restored, and not before."""
     root, path = tmp_path / "tree", tmp_path / "pack.lmdb"
     shutil.copytree(tree, root)
     last = root / "class_02" / "0007.jpg"
@@ -316,7 +316,7 @@ def test_a_file_that_was_left_out_for_it_stays_so(tree: Path, tmp_path: Path, ch
 
 
 def test_bad_files_are_mended_one_after_the_other(tree: Path, tmp_path: Path) -> None:
-    """A file that stopped the conversion may become another one, and then has to stay that."""
+    """A file that stopped the conversion may be replaced until it is packed; later changes are refused."""
     root, path = tmp_path / "tree", tmp_path / "pack.lmdb"
     shutil.copytree(tree, root)
     first, second = root / "class_01" / "small30.png", root / "class_02" / "bad.png"
@@ -398,7 +398,7 @@ def test_a_pack_is_known_by_its_identity(tree: Path, tmp_path: Path) -> None:
         convert(pack_source(source), path)
     moved = tmp_path / "moved.lmdb"
     start(kept, moved)
-    assert convert(pack_source(moved), path).continued > 0  # the very pack, made again elsewhere
+    assert convert(pack_source(moved), path).continued > 0  # the same pack, made again elsewhere
     assert content(path) == content(moved)
 
 
@@ -448,7 +448,7 @@ def test_torn_journals(tree: Path, tmp_path: Path) -> None:
     for text, continued in cases:
         shutil.copytree(saved, f"{path}.partial", dirs_exist_ok=True)
         journal_of(path).write_bytes(text)
-        # A second interruption shows that the journal goes on behind the last good line.
+        # A second interruption shows that the journal continues after the last good line.
         with pytest.raises(InterruptionError):
             start(tree, path, progress=Stop(1))
         summary = start(tree, path)

@@ -1,4 +1,4 @@
-"""Segmentations in a conversion: what is drawn of them afterwards is the mask of before, turned and resized."""
+"""A segmentation that is drawn after a conversion gives the mask from before, rotated and resized like a mask."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RUNS = [
 
 
 def packed(path: Path, segmentations: list[Any], image: Any = PIXELS, **options: Any) -> tuple[list[Any], list[Any]]:
-    """Pack an image; return the segmentations in the pack, and the image's masks, which were changed as masks."""
+    """Pack an image with segmentations, and with their masks in fields of masks; return both as stored."""
     fields = {"segmentation": "segmentation"} | {f"mask{number}": "mask" for number in range(len(MASKS))}
     masks = {f"mask{number}": mask for number, mask in enumerate(MASKS)}
     packer.pack([{"image": image, "segmentation": segmentations, **masks}], path, fields=fields, codec="png", **options)
@@ -48,7 +48,7 @@ def drawn(segmentation: Any, like: np.ndarray) -> np.ndarray:
 
 
 def require_near(found: np.ndarray, mask: np.ndarray, scale: float = 1.0) -> None:
-    """Assert that two masks differ at the edge only, and nowhere by their area."""
+    """Assert that two masks differ in fewer pixels than part of their edge has, and hardly in their area."""
     edge = int((mask != np.roll(mask, 1, 0)).sum() + (mask != np.roll(mask, 1, 1)).sum())
     assert edge > 20
     assert (found != mask).sum() <= 0.4 * max(scale, 1) * edge

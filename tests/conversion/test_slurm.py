@@ -56,7 +56,7 @@ def submit(slurm: dict[str, str], folder: Path, *arguments: object, array: str =
 
 
 def wait(slurm: dict[str, str], job: str) -> None:
-    """Wait until no task of a job is left; `sbatch --wait` looks every few seconds only."""
+    """Wait until no task of a job is left; `sbatch --wait` polls only every few seconds."""
     deadline = time.monotonic() + 200
     line = ["squeue", "--noheader", "--job", job]
     while subprocess.run(line, env=slurm, capture_output=True, check=True).stdout.strip():

@@ -1,4 +1,4 @@
-"""Images that 8-bit RGB does not hold: every way that encodes pixels refuses them, or does as the option says."""
+"""Images that 8-bit RGB cannot hold: every function that encodes pixels refuses them, or converts them as requested."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_kept_files_are_never_refused(tree: Path, tmp_path: Path) -> None:
 
 
 def test_nothing_else_changes(tmp_path: Path) -> None:
-    """Neither the bytes of a pack without such images, nor its settings, but that the option was given."""
+    """Without such images, the option changes neither the bytes of a pack nor any other setting."""
     (tmp_path / "tree" / "a").mkdir(parents=True)
     (tmp_path / "tree" / "a" / "0.png").write_bytes(FILES["a/0.png"])
     plain, said = tmp_path / "plain.lmdb", tmp_path / "said.lmdb"
@@ -198,7 +198,7 @@ def test_an_unfinished_conversion_names_the_option(tree: Path, tmp_path: Path) -
 
 
 def test_masks_and_images_of_fields_keep_their_bits(tmp_path: Path) -> None:
-    """A field's image is stored with its 16 bits, resized; one of floats is refused by its name."""
+    """A field's image of 16 bits is resized and keeps them; one of floats is refused by the field's name."""
     depth, mask = noise(1, "u2", (40, 53))[..., 0], noise(1, "u2", (40, 53))[..., 0] % 1000
     sample = {"image": FILES["a/0.png"], "depth": depth, "mask": mask}
     fields = {"depth": "image", "mask": "mask"}
