@@ -1,15 +1,15 @@
 """Containers and their own tools: what a tool writes packer reads, and what packer writes the tool reads.
 
-`scripts/interop` runs all of it in an environment of its own. A container is a module here, in which
+`scripts/interop` runs all comparisons in an environment of its own. Each container has a module here, with
 
-``KIND``        is what the container is called
-``WRITTEN_BY``  has, by a tool's name, a function that writes photos into a directory, and returns what packer reads
-``READ_BY``     has, by a tool's name, a function that returns the photos in what packer wrote
-``SUFFIX``      is the suffix by which packer writes the container; none where it does not
-``KEYS``        are the keys that packer is told, if there are any
-``LABELED``     is False where packer learns no labels, and ``NAMED`` where it learns no names
-``name``        takes a name and returns what a container keeps of it, if that is not all
-``IN_PLACE``    is False where the container cannot be indexed
+``KIND``        the container's name
+``WRITTEN_BY``  for each tool, a function that writes photos into a directory and returns the path that packer reads
+``READ_BY``     for each tool, a function that returns the photos in a file or directory that packer wrote
+``SUFFIX``      the suffix for which packer writes the container; empty if it does not
+``KEYS``        optional: the keys that packer gets
+``LABELED``     False if packer finds no labels, and ``NAMED`` if it finds no names
+``name``        optional: a function that returns a name as the container stores it
+``IN_PLACE``    False if the container cannot be indexed
 
-A photo that a tool knows no name or label of has None there.
+A photo has None as its name or label if the tool does not know it.
 """

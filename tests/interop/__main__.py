@@ -1,4 +1,4 @@
-"""Run every comparison, each in a process of its own, and print what came of it.
+"""Run every comparison, each in a process of its own, and print the results.
 
 ``python -m tests.interop [CONTAINER ...] [--photos TREE] [--count N]``
 """
@@ -75,7 +75,7 @@ def rows_of(name: str, photos: Path) -> list[list[str]]:
 
 
 def version(tool: str) -> str:
-    """Return the version of a tool that is installed; that of Python for what comes with it."""
+    """Return the version of an installed tool; for modules of the standard library that of Python."""
     distribution = _DISTRIBUTIONS.get(tool, tool)
     try:
         return importlib.metadata.version(distribution) if distribution else f"of Python {sys.version.split()[0]}"
@@ -84,7 +84,7 @@ def version(tool: str) -> str:
 
 
 def compare(name: str, direction: str, tool: str, photos: Path, directory: Path) -> int:
-    """Run one comparison, and print how many samples were compared and what came of it, as JSON."""
+    """Run one comparison; print the number of compared samples and the result, as JSON."""
     module = importlib.import_module(f"tests.interop.{name}")
     expected = of_tree(photos)
     try:
@@ -129,7 +129,7 @@ def shown(pack: Path, module: ModuleType) -> list[Photo]:
 
 
 def named(module: ModuleType, photos: Sequence[Photo]) -> list[Photo]:
-    """Return photos with what the container keeps of their names."""
+    """Return photos with their names as the container stores them."""
     kept = getattr(module, "name", str)
     return [photo._replace(name=None if photo.name is None else kept(photo.name)) for photo in photos]
 

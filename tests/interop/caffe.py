@@ -18,7 +18,7 @@ _TYPES = {"channels": (1, 5), "height": (2, 5), "width": (3, 5), "data": (4, 12)
 
 
 def _datum() -> Any:
-    """Return protobuf's class of Datum, as caffe.proto says it."""
+    """Return protobuf's class of Datum, as caffe.proto defines it."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     file = descriptor_pb2.FileDescriptorProto(name="datum.proto", package="caffe", syntax="proto2")

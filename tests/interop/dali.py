@@ -1,4 +1,4 @@
-"""NVIDIA's DALI, on the CPU: what its readers give, sample by sample."""
+"""NVIDIA's DALI, on the CPU: the outputs of its readers, sample by sample."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def outputs(read: Callable[[], Any], count: int) -> list[tuple[Any, ...]]:
-    """Return what the reader that a function makes gives of so many samples, as arrays.
+    """Return the outputs of the reader that `read` makes, as arrays for each of `count` samples.
 
     Raises
     ------

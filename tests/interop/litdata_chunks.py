@@ -16,7 +16,7 @@ NAMED = False
 def _sample(given: tuple[str, int]) -> dict[str, Any]:
     from PIL import Image
 
-    return {"image": Image.open(given[0]), "label": given[1]}  # of which LitData takes the file's own bytes
+    return {"image": Image.open(given[0]), "label": given[1]}  # LitData stores the bytes of its file
 
 
 def by_litdata(directory: Path, photos: Sequence[Photo]) -> Path:

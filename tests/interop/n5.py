@@ -19,7 +19,7 @@ _LEAST = 1 << 10  # bytes of a block
 def _write(directory: Path, photos: Sequence[Photo], write: Callable[[Path, str, Any, int], None]) -> Path:
     path = directory / "group.n5"
     data, begins = bytearray(), []
-    block = max(_LEAST, 1 << max(len(photo.data) for photo in photos).bit_length())  # which holds any photo
+    block = max(_LEAST, 1 << max(len(photo.data) for photo in photos).bit_length())  # large enough for any photo
     for photo in photos:
         if len(data) % block + len(photo.data) > block:
             data += bytes(-len(data) % block)

@@ -1,4 +1,4 @@
-"""RecordIO of MXNet. No tool that still installs writes it."""
+"""RecordIO of MXNet. No tool that can still be installed writes it."""
 
 from __future__ import annotations
 

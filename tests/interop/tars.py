@@ -1,4 +1,4 @@
-"""Tars in the way of WebDataset."""
+"""Tars in WebDataset's layout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHARD = 150  # photos
 
 
 def name(path: str) -> str:
-    """Return a key: webdataset tells suffixes in lower case."""
+    """Return a path without its suffix, which webdataset returns in lower case."""
     return path.rpartition(".")[0]
 
 

@@ -37,7 +37,7 @@ def read_by_tfrecord(path: Path) -> list[Photo]:
     kinds = {_IMAGE: "byte", _LABEL: "int", _NAME: "byte"}
     found = []
     for file, index in _files(path):
-        shard = 0, 1  # without which it begins anywhere
+        shard = 0, 1  # otherwise the loader begins at a random record
         for one in tfrecord.tfrecord_loader(str(file), str(index), kinds, shard):
             found.append(Photo(bytes(one[_IMAGE]), int(one[_LABEL][0]), bytes(one[_NAME]).decode()))
     return found

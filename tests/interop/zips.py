@@ -1,4 +1,4 @@
-"""Zip archives, with StyleGAN's dataset.json beside the images."""
+"""Zip archives, with StyleGAN's dataset.json next to the images."""
 
 from __future__ import annotations
 

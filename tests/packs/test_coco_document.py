@@ -1,4 +1,4 @@
-"""Annotations in COCO's format through packs: what went in comes out, as pycocotools and torchvision have it."""
+"""COCO annotations survive packing: values and documents of a pack agree with pycocotools and torchvision."""
 
 from __future__ import annotations
 

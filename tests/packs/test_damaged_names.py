@@ -1,4 +1,4 @@
-"""A name that lies outside of the names: whoever walks over them stops there and says so, and never before the end."""
+"""A pack with a damaged name, which lies outside of the names: every function and command reports or skips it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def photo(seed: int) -> bytes:
 
 @pytest.fixture
 def pack(tmp_path: Path) -> Path:
-    """The end of the second of four names is another one by one bit: its own and the third's begin or end nowhere."""
+    """Return a pack with a flipped bit in the end of the second of four names, which also begins the third."""
     samples = [Sample(name, number // 2, photo(number), 8, 8) for number, name in enumerate(NAMES)]
     path = write_pack(tmp_path / "pack.h5", "hdf5", samples, settings=Recipe().settings())
     ends = np.cumsum([len(name) for name in NAMES]).astype("<i8")
@@ -140,7 +140,7 @@ def test_no_command_ends_with_a_traceback(pack: Path, tmp_path: Path) -> None:
 def test_rows_that_no_sample_has_are_not_passed_on(
     tmp_path: Path, forged: dict[str, Any], codec: str, recipe: Recipe
 ) -> None:
-    """Their checksums are right: somebody made the pack so."""
+    """Their checksums match: the pack was forged, and not damaged."""
     data = bytes(192) if codec == "raw" else photo(1)
     good, bad = Sample("a/good.png", 1, data, 8, 8), replace(Sample("a/bad.png", 0, data, 8, 8), **forged)
     if codec == "raw" and bad.label == 0:
@@ -154,6 +154,6 @@ def test_rows_that_no_sample_has_are_not_passed_on(
         with open_pack(copy) as reader:
             assert (list(reader.names), reader.table.label.tolist()) == (["a/good.png"], [label])
     assert {item.index for item in verify(path)} == {1}
-    if codec == "raw" or bad.label != 0:  # else its bytes are a file, whatever size is said of them
+    if codec == "raw" or bad.label != 0:  # else its bytes are a file, whatever size the table gives
         with pytest.raises(CorruptPackError, match="sample 1"):
             export(path, tmp_path / "out")

@@ -1,4 +1,4 @@
-"""The way back to files: the same tree, and nothing outside of it."""
+"""Export writes the same tree, and nothing outside of it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_what_was_encoded_has_a_name_of_its_type(tree: Path, tmp_path: Path, cod
 
 
 def test_names_that_meet_after_encoding(tmp_path: Path) -> None:
-    """``a.jpg`` becomes ``a.jpg.png``, where there was one already."""
+    """``x.jpg`` is exported as ``x.jpg.png``, which is already the name of another image."""
     noise(tmp_path / "tree" / "a" / "x.jpg", 1)
     noise(tmp_path / "tree" / "a" / "x.jpg.png", 2)
     convert(imagefolder_source(tmp_path / "tree"), tmp_path / "x.lmdb", recipe=Recipe("png"))
@@ -298,7 +298,7 @@ def test_raw_pixels_that_do_not_fill_their_image(tmp_path: Path) -> None:
 
 
 def test_of_two_exports_at_a_time_the_second_is_refused(tmp_path: Path) -> None:
-    """The second took a file for a part of an interrupted export, and removed the file while the first wrote it."""
+    """Otherwise the second would remove files that the first is writing, as parts of an interrupted export."""
     path, out = write_pack(tmp_path / "pack.lmdb", "lmdb", samples("a/x.png", "a/y.png")), tmp_path / "out"
     refused: list[tuple[int, str]] = []
 
@@ -341,7 +341,7 @@ def test_damage_is_not_exported(tree: Path, tmp_path: Path, format: str) -> None
 
 
 def test_names_that_a_spreadsheet_would_run_come_back(tmp_path: Path) -> None:
-    """`labels.csv` leaves them as they are, whatever they begin with: else the same pack could not be made again."""
+    """`labels.csv` does not escape names that begin like formulas: otherwise the same pack could not be made again."""
     names = ["=c()", "+1", "-1", "@x", "\tx", "'=c()", '"=c()"', "=1,2"]
     image = solid(tmp_path / "a.png").read_bytes()
     samples = [{"image": image, "label": place, "name": f"{name}.png"} for place, name in enumerate(names)]

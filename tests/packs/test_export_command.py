@@ -25,7 +25,7 @@ NAMED = (Field("depth", "image"),)
 
 
 def again(path: Path, out: Path) -> Path:
-    """Export by the command; run the line that it prints, and return the pack that this makes."""
+    """Export by the command, and run the line that it prints; return the pack that this line makes."""
     line = packer("export", path, out).stdout.splitlines()[-1].strip()
     words = shlex.split(line)
     assert words[:2] == ["packer", "convert"]

@@ -1,4 +1,4 @@
-"""Values of fields become files and lines again, of which the same pack is made; and nothing lies outside."""
+"""Fields are exported as files and lines that give the same pack again; nothing is written outside."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_labels_that_do_not_follow_from_names_are_in_the_lines_too(tmp_path: Pat
     ],
 )
 def test_a_template_that_cannot_be_followed_leads_nowhere_else(tmp_path: Path, template: str) -> None:
-    """The files lie in a directory of the field's name, or where the template leads inside."""
+    """The files are written to a directory named after the field, or inside as the template says."""
     fields = (replace(FIELDS[3], file=template), FIELDS[4])
     path = (
         written(tmp_path / "in" / "pack.h5", [sample(0, fields), sample(1, fields)], fields)
@@ -194,7 +194,7 @@ def test_two_samples_whose_template_makes_one_file_keep_both_values(tmp_path: Pa
 
 
 def test_an_image_in_the_way(tmp_path: Path) -> None:
-    """The directory of the images, the lines and the lock get names that no file has."""
+    """The directory of the images and the file of lines get names that no exported file has."""
     fields = (replace(FIELDS[3], file="../images/{stem}.png"), FIELDS[0])
     samples = [sample(0, fields), replace(sample(1, fields), name="metadata.jsonl")]
     export(written(tmp_path / "pack.h5", samples, fields), tmp_path / "out")
@@ -246,7 +246,7 @@ def test_exporting_again_gives_the_same_digest(tmp_path: Path) -> None:
 
 
 def test_the_command_exports_what_the_command_converts_again(tmp_path: Path) -> None:
-    """Masks by their template, and the rest by the columns of the lines."""
+    """Masks are read by their template, and the other fields from columns of the lines."""
     fields = (BY_TEMPLATE[0], Field("age", "scalar", "float32"), Field("caption", "text"), Field("boxes", "boxes"))
     path = written(tmp_path / "pack.h5", [sample(i, fields) for i in ORDER], fields)
     columns = ["--column", "age:float32", "--column", "caption:text", "--column", "boxes:boxes"]

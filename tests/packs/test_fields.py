@@ -1,4 +1,4 @@
-"""Fields of packs are checked, put back, counted and hashed as images are."""
+"""Fields of packs are verified, repaired, counted and hashed like images."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def values_of(index: int) -> dict[str, Any]:
 
 
 def sample(index: int, fields: Sequence[Field] = FIELDS, **others: Any) -> Sample:
-    """Return a sample; every fifth one has no values. `others` takes the place of some."""
+    """Return a sample; every fifth one has no values. `others` replaces some values."""
     values = {**values_of(index), **others}
     missing = index % 5 == 4 and not others
     stored = tuple(None if missing else _stored(field, values[field.name]) for field in fields)
@@ -89,7 +89,7 @@ def sample(index: int, fields: Sequence[Field] = FIELDS, **others: Any) -> Sampl
 
 
 class Raw(bytes):
-    """Bytes that are stored as they are, whatever they are."""
+    """Bytes that are stored unchanged and without checks."""
 
 
 def _stored(field: Field, value: Any) -> Stored:
@@ -111,7 +111,7 @@ def packs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture
 def pack(packs: dict[str, Path], tmp_path: Path, format: str) -> Path:
-    """A pack of one's own, to damage."""
+    """Return a copy of a pack that a test may damage."""
     return copied(packs[format], tmp_path / packs[format].name)
 
 
@@ -121,7 +121,7 @@ def copied(path: Path, to: Path) -> Path:
 
 
 def place(pack: Path, index: int, name: str) -> tuple[Path, int]:
-    """Return in which file of a pack a value of a field lies, and where."""
+    """Return the file of a pack that has a value of a field, and the value's offset."""
     with open_pack(pack) as reader:
         offset = int(reader.locate_blobs(np.array([index]), name)[0][0])
         for file, begin, size in reader.data_files():
@@ -132,7 +132,7 @@ def place(pack: Path, index: int, name: str) -> tuple[Path, int]:
 
 
 def places(pack: Path, wanted: bytes) -> list[tuple[Path, int]]:
-    """Return where in the files of a pack some bytes stand, which are no samples."""
+    """Return the files and offsets of some bytes in a pack, except in shards of samples."""
     found = []
     for file in sorted(pack.iterdir()) if pack.is_dir() else [pack]:
         data, at = file.read_bytes(), -1
@@ -251,7 +251,7 @@ def test_a_flipped_bit_in_each_column_is_named(pack: Path) -> None:
 
 
 def _require_other_fields(pack: Path, damaged: str, kept: dict[str, list[Stored]]) -> None:
-    """Require that fields are read of which neither a column nor the place follows from the damaged column."""
+    """Require that fields independent of the damaged column can be read, and that a damaged "age" cannot."""
     with open_pack(pack) as reader:
         for name, values in kept.items():
             if name == damaged and name == "age":
@@ -291,7 +291,7 @@ def _require_other_fields(pack: Path, damaged: str, kept: dict[str, list[Stored]
     ],
 )
 def test_a_value_that_is_none_of_its_kind(tmp_path: Path, name: str, value: Any, reason: str | None) -> None:
-    """Its checksum fits: whoever wrote the pack stored it so."""
+    """Its checksum matches: the pack was written with this value."""
     if reason is None:
         with pytest.raises(ValueError, match="5 is not a class id"):
             sample(1, **{name: value})
@@ -340,7 +340,7 @@ def test_a_box_may_end_beside_its_image_by_rounding(tmp_path: Path) -> None:
     ],
 )
 def test_a_number_that_no_field_has(tmp_path: Path, column: str, value: float, reason: str) -> None:
-    """The checksum of its column fits."""
+    """The checksum of its column matches."""
 
     def change(manifest: Any, table: Any) -> Any:
         more = {name: values.copy() for name, values in table.more.items()}

@@ -58,7 +58,7 @@ assert max(map(len, files)) == 255
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs limits")
 def test_long_names_that_meet_in_pairs_are_numbered_in_linear_time() -> None:
-    """The names of each pair are cut to one, and those of a hundred pairs to one when they get a number."""
+    """Both names of a pair are truncated to the same; with a number, so are those of a hundred pairs."""
     subprocess.run([sys.executable, "-c", LIMITED], check=True)
 
 

@@ -1,4 +1,4 @@
-"""A second opinion on an LMDB pack: what liblmdb finds in it."""
+"""A second opinion on an LMDB pack: liblmdb's view of its tree."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_liblmdb_finds_the_same_samples(pack: Path) -> None:
 
 
 def test_a_tree_that_leads_elsewhere_is_found_by_liblmdb_too(pack: Path) -> None:
-    """The table is as it was, and the tree is changed, of which only liblmdb is asked here."""
+    """Only the tree is changed, and not the table. `disagreements` asks liblmdb alone."""
     from packer._packs.verify import disagreements
 
     data = bytearray(pack.read_bytes())

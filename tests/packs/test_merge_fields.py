@@ -21,7 +21,7 @@ from tests.samples import SUFFIXES, content
 
 formats = pytest.mark.parametrize("format", SUFFIXES)
 
-# A conversion requires of a further image that it has the size of its image.
+# A conversion requires that an image in a field has the size of the sample's image.
 KEPT = tuple(field for field in FIELDS if field.name != "depth")
 
 
@@ -31,7 +31,7 @@ def part(path: Path, start: int, stop: int, fields: Sequence[Field] = KEPT) -> P
 
 @formats
 def test_packs_of_the_same_fields_are_merged(tmp_path: Path, format: str) -> None:
-    """Also where the fields stand in another order, or came from other files."""
+    """They are merged even if the fields have another order, or came from other files."""
     whole = part(tmp_path / "whole.h5", 0, 11)
     others = (*KEPT[3:], *KEPT[:3])
     moved = tuple(replace(field, file="elsewhere/{stem}.png") if field.name == "mask" else field for field in others)

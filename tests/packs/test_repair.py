@@ -1,4 +1,4 @@
-"""Repair puts back the very bytes that were there, and writes nothing else."""
+"""Repair restores the original bytes, and writes nothing else."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def test_rows_that_lead_elsewhere_are_not_written_to(tree: Path, tmp_path: Path,
 
 @formats
 def test_nothing_is_written_where_rows_overlap(tree: Path, tmp_path: Path, format: str) -> None:
-    """The bytes of the damaged sample would go over those of an intact one."""
+    """The bytes of the damaged sample would overwrite those of an intact one."""
 
     def change(index: int, row: dict[str, int]) -> None:
         if index == 0:

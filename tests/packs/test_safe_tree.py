@@ -1,4 +1,4 @@
-"""Nothing is written outside of the directory, whatever stands in it or is put there meanwhile."""
+"""Export writes nothing outside of its directory, whatever is there or appears there in the meantime."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_names_that_a_file_system_takes_for_one(
 
 
 def test_classes_that_a_file_system_takes_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their samples have other names, and would lose their labels all the same."""
+    """Their samples have different names, but would lose their labels."""
     both = [Sample("A/x", 0, b"data", 1, 1), Sample("a/y", 1, b"data", 1, 1)]
     path = write_pack(tmp_path / "pack.lmdb", "lmdb", both, classes=["A", "a"])
     monkeypatch.setattr(SafeTree, "folds_names", lambda tree: True)
@@ -159,7 +159,7 @@ def test_classes_that_a_file_system_takes_for_one(tmp_path: Path, monkeypatch: p
 
 
 def test_names_as_long_as_they_may_be(tmp_path: Path) -> None:
-    """A suffix that is added takes the place of the end of the name."""
+    """An added suffix replaces the end of the name."""
     for stem in ("x" * 251, "é" * 125 + "x"):
         noise(tmp_path / "tree" / "a" / f"{stem}.png", 1)
     convert(imagefolder_source(tmp_path / "tree"), tmp_path / "keep.lmdb")

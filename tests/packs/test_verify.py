@@ -26,7 +26,7 @@ formats = pytest.mark.parametrize("format", SUFFIXES)
 
 @pytest.fixture(scope="module")
 def packs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """One pack of each format, with samples that LMDB keeps inside its leaves among them."""
+    """Return one pack of each format; LMDB keeps some of the samples inside its leaves."""
     root = tmp_path_factory.mktemp("packs")
     draw_imagefolder(root / "tree", classes=3, per_class=5, size=(24, 32))
     for number in range(4):
@@ -41,7 +41,7 @@ def packs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture
 def pack(packs: dict[str, Path], tmp_path: Path, format: str) -> Path:
-    """A pack of one's own, to damage."""
+    """Return a copy of a pack that a test may damage."""
     path = tmp_path / packs[format].name
     (shutil.copytree if packs[format].is_dir() else shutil.copy)(packs[format], path)
     return path
@@ -60,7 +60,7 @@ def flip(file: Path, position: int, bit: int = 0) -> None:
 
 
 def places(pack: Path, wanted: bytes) -> list[tuple[Path, int]]:
-    """Return where in the files of a pack some bytes stand."""
+    """Return the files and offsets of some bytes in a pack."""
     found = []
     for file in files_of(pack):
         data, at = file.read_bytes(), -1
@@ -118,7 +118,7 @@ def test_a_flipped_bit_in_each_column(pack: Path, column: str, sweep: int) -> No
 
 @formats
 def test_a_flipped_bit_anywhere(packs: dict[str, Path], pack: Path, format: str, sweep: int) -> None:
-    """It is found, or it changes nothing that a reader gives."""
+    """It is found, or it changes nothing that a reader returns."""
     expected = everything(packs[format])
     rng = np.random.default_rng(0)
     harmless = 0
@@ -155,7 +155,7 @@ def test_a_pack_cut_short_anywhere(packs: dict[str, Path], pack: Path, format: s
 
 
 def problems(pack: Path) -> list[str]:
-    """Return what `verify` says, of the pack as a whole where it cannot be opened."""
+    """Return the damage that `verify` reports, or its error if the pack cannot be opened."""
     try:
         return [str(damage) for damage in verify(pack)]
     except PackError as error:
@@ -248,7 +248,7 @@ def test_ends_of_names_of_a_stranger(ends: list[int], tmp_path: Path, monkeypatc
 
 
 def test_wrong_rows_without_number(tmp_path: Path) -> None:
-    """A hostile table may have nothing else: the first ones are listed, the others counted."""
+    """All rows of a hostile table may be wrong: the first ones are listed, and the others counted."""
     samples = [sample(f"a/{number:03d}", -1) for number in range(150)] + [sample("a/000", -1)] * 150
     lines = made(tmp_path, "hdf5", samples)
     assert [line for line in lines if "200 more rows" in line] == [
@@ -262,7 +262,7 @@ def test_wrong_rows_without_number(tmp_path: Path) -> None:
 
 @formats
 def test_damaged_names_are_not_judged(pack: Path) -> None:
-    """Their column is; and the samples whose checksums do not fit, by their indices."""
+    """The column of names is reported, and the samples by their checksums alone."""
     _, columns, _ = everything(pack)
     (file, at) = next(place for place in places(pack, columns["names"]) if "shard" not in place[0].name)
     with open(file, "r+b") as opened:
@@ -279,7 +279,7 @@ def test_memory_does_not_hold_what_was_checked(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(packer._table, "_BLOCK", 1000)
     count = 20_000
     path = write_pack(tmp_path / "x.h5", "hdf5", (sample(f"a/{'n' * 40}{number}") for number in range(count)))
-    verify(path, workers=2)  # which imports what it needs
+    verify(path, workers=2)  # imports all modules before memory is measured
     tracemalloc.start()
     try:
         assert verify(path, workers=2) == []

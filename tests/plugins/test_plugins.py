@@ -1,4 +1,4 @@
-"""Containers and formats of other packages: the package of docs/extending.md, as it stands there, and broken ones."""
+"""Containers and formats of other packages: the package of docs/extending.md, copied from there, and broken ones."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TOY = {
 
 
 def install(site: Path, entries: dict[str, dict[str, str]], name: str = "toypack") -> None:
-    """Write the metadata that an installer leaves of a package with entry points."""
+    """Write the metadata that an installer writes for a package with entry points."""
     info = site / f"{name}-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
@@ -48,7 +48,7 @@ def install(site: Path, entries: dict[str, dict[str, str]], name: str = "toypack
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    """A directory of packages with the one of the page, its entry points, and its tests."""
+    """Return a directory of packages that has the package of the page, with its tests and entry points."""
     site = tmp_path / "site"
     (site / "toypack").mkdir(parents=True)
     (site / "toypack" / "__init__.py").touch()
@@ -61,7 +61,7 @@ def site(tmp_path: Path) -> Path:
 
 
 def python(site: Path | None, *arguments: str | os.PathLike[str]) -> subprocess.CompletedProcess[str]:
-    """Run Python in a process of its own, with packages of a directory."""
+    """Run Python in a new process that can import the packages of a directory."""
     paths = [*([] if site is None else [str(site)]), str(ROOT)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment, check=False)
@@ -100,7 +100,7 @@ def test_the_package_of_the_page_reads_and_writes(site: Path, toy: Path, tmp_pat
     assert [status for status, *_ in results] == [0] * len(commands), results
     assert (written / "00000.toy").read_bytes() == toy.read_bytes()
     assert json.loads(said)["format"] == "toys"
-    for path in (index, converted):  # which say where the bytes lie
+    for path in (index, converted):  # readable without the plug-in
         assert len(packer.open_dataset(path)) == 3
     assert packer.info(converted).source["kind"] == "toy"
 
@@ -225,7 +225,7 @@ def test_an_image_folder_imports_no_container_and_no_other_source(tmp_path: Path
 def test_descriptors_agree_with_their_classes() -> None:
     for name, row in CONTAINERS.own.items():
         kind = row.container()
-        assert name in {kind.kind, "pyarrow lmdb"}, name  # a pickled one, as older manifests call it
+        assert name in {kind.kind, "pyarrow lmdb"}, name  # the name of pickled ones in older manifests
         assert set(kind.suffixes) <= set(row.suffixes), name
         assert row.help
 

@@ -1,4 +1,4 @@
-"""Annotations as people have them: other encodings, what their own tools take, and a bad one among thousands."""
+"""Annotations that occur in practice: other encodings, oddities that other tools accept, one bad among thousands."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def images(root: Path, names: tuple[str, ...] = NAMES, suffix: str = ".png") -> 
 
 
 def coco(tmp_path: Path, **changes: Any) -> tuple[Path, dict[str, Any]]:
-    """Write images and their annotations; `changes` are to the annotation of the second image."""
+    """Write images and their annotations; `changes` apply to the annotation of the second image."""
     root, file = images(tmp_path / "im"), tmp_path / "a.json"
     entries = [
         {"id": 10 + number, "image_id": number, "category_id": 1, "bbox": [1, 1, 5, 5], "area": 25, "iscrowd": 0}
@@ -189,7 +189,7 @@ def test_xml_of_any_encoding_is_read(tmp_path: Path, declared: str, encoding: st
 def test_xml_that_calls_its_encoding_otherwise(tmp_path: Path) -> None:
     path, text = tmp_path / "a.xml", XML.format(name="猫", box=BOX.format(right=5))
     for data in (
-        f'<?xml version="1.0" encoding="utf-16"?>{text}'.encode(),  # as .NET says of the text that it saves as UTF-8
+        f'<?xml version="1.0" encoding="utf-16"?>{text}'.encode(),  # as .NET declares text that it saves as UTF-8
         f'<?xml version="1.0" encoding="utf-16"?>{text}'.encode("utf-16-le"),
         f'<?xml version="1.0" encoding="gb2312"?>{text}<!--鎔-->'.encode("gbk"),
     ):

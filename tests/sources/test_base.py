@@ -1,4 +1,4 @@
-"""Reading files: whatever stands at a path, reading ends, and memory that is used again damages nothing."""
+"""Reading files: it ends, whatever kind of file is at a path, and reused memory damages nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Annotations in COCO's format: what the files say is in the fields, all of it, and comes back as it was."""
+"""Annotations in COCO's format: the fields have all content of the files, and give it back unchanged."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_fields_have_the_numbers_that_training_takes(source: Source, theirs: COC
 
 
 def test_ids_may_be_texts_as_pycocotools_takes_them(drawn: dict[str, Path], tmp_path: Path) -> None:
-    """Those of images, of categories and of annotations; the rest is what it is with numbers."""
+    """Ids of images, categories and annotations may be strings; everything else is the same as with numbers."""
     files = [drawn["instances"], drawn["captions"]]
     for path in files:
         document = json.loads(path.read_text())
@@ -122,7 +122,7 @@ def test_ids_may_be_texts_as_pycocotools_takes_them(drawn: dict[str, Path], tmp_
 
 
 def test_whole_numbers_with_a_fraction_are_ids(tmp_path: Path) -> None:
-    """1.0, which is 1 in Python and in a dictionary of pycocotools."""
+    """1.0 equals 1 in Python, and so in the dictionaries of pycocotools."""
     annotation = {**ONE, "id": 8.0, "image_id": 3.0, "category_id": 1.0}
     values = values_of(coco_source(*in_a_list(small(tmp_path, annotations=[annotation]))), 0)
     assert (values["image_id"], values["category"].tolist(), values["annotation_id"].tolist()) == (3, [1], [8])

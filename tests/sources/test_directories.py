@@ -1,4 +1,4 @@
-"""Directories as people have them: hidden ones, empty ones, and what macOS and Windows leave in them."""
+"""Directories that occur in practice: hidden ones, empty ones, and with files that macOS and Windows leave behind."""
 
 from __future__ import annotations
 

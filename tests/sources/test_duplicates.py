@@ -1,4 +1,4 @@
-"""What occurs twice is found, whatever its hashes are."""
+"""Duplicates are found even if the hashes of different texts collide."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from packer._table import repeats
 
 
 class Alike(str):
-    """Texts of one hash."""
+    """A text that has the same hash as every other."""
 
     def __hash__(self) -> int:
         return 7

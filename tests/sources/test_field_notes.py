@@ -1,4 +1,4 @@
-"""What a conversion says of fields: which there are, and what a person may not expect of them."""
+"""Notes of a conversion about its fields: their kinds, and properties that a user may not expect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.samples import noise
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """An image, and beside it files of pixels in several modes."""
+    """Return a tree with one image; next to the tree are files of the same name in several pixel modes."""
     noise(tmp_path / "tree" / "a.png", 1, (8, 9))
     for mode in ("L", "P", "1", "RGB", "I;16"):
         (tmp_path / mode[0]).mkdir()

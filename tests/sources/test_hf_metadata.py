@@ -1,4 +1,4 @@
-"""Hugging Face's metadata in a tree."""
+"""Hugging Face's metadata files in a tree of images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Annotations that a stranger wrote to fail: refused with a SourceError, and not with any other exception."""
+"""Malicious annotations are refused with a SourceError, and not with any other exception."""
 
 from __future__ import annotations
 

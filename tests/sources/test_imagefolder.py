@@ -253,7 +253,7 @@ def test_a_class_may_be_called_train(tmp_path: Path) -> None:
         (["train/a/x.jpg", "test/x.jpg"], ["train"]),
         (["train/a/x.jpg"], ["train"]),
         (["testdev/a/x.jpg", "trainval/a/x.jpg", "minival/a/x.jpg"], ["trainval", "minival", "testdev"]),
-        (["train/x.jpg", "test/x.jpg"], []),  # classes that happen to be called so
+        (["train/x.jpg", "test/x.jpg"], []),  # classes that are named like splits
         (["train/a/x.jpg", "bus/a/x.jpg", "val/a/x.jpg"], ["train", "val"]),
         (["a/train/x.jpg", "b/val/x.jpg"], []),
     ],
@@ -274,7 +274,7 @@ def test_splits_are_told_from_classes(tmp_path: Path, names: list[str], splits: 
 
 
 def test_a_class_list_that_names_a_class_twice(photo_tree: Path) -> None:
-    """Which label its images would get is not known; a list that is made shorter gives all others wrong ones."""
+    """Its images could get either label, and dropping one of the names would shift the labels of later classes."""
     classes = sorted(path.name for path in photo_tree.iterdir() if path.is_dir())
     with pytest.raises(SourceError, match=f"contains {classes[0]} twice"):
         imagefolder_source(photo_tree, [*classes, classes[0]])

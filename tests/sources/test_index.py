@@ -1,4 +1,4 @@
-"""An index of a source says of the images what a conversion says."""
+"""An index of a source agrees with a conversion of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FIELDS = ["mask=../masks/{stem}.png", "depth:array=../depth/{stem}.npy", "captio
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """Photos, and beside them masks, arrays and texts."""
+    """Return a tree of photos; next to the tree are masks, arrays and texts for each photo."""
     root = tmp_path / "photos"
     draw_imagefolder(root, classes=2, per_class=3, size=(40, 56))
     for number, file in enumerate(sorted(root.rglob("*.jpg"))):
@@ -131,7 +131,7 @@ def test_what_is_unusual_about_images_is_counted_as_by_a_conversion(odd_tree: Pa
 
 
 def test_a_source_of_many_blocks_comes_in_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On several threads, whatever this machine has."""
+    """It is read on several threads, regardless of this machine's processors."""
     monkeypatch.setattr(system, "_affinity", lambda: 5)
     few = [encoded(Image.new("RGB", (1 + number, 3)), "PNG") for number in range(40)]
     images = [few[number % 40] for number in range(3000)]
@@ -144,7 +144,7 @@ def test_a_source_of_many_blocks_comes_in_its_order(tmp_path: Path, monkeypatch:
 
 
 def test_two_at_once_make_one_whole_index(tree: Path, tmp_path: Path) -> None:
-    """The other waits for nothing, and is refused; nothing of it stays."""
+    """At least one of four threads makes the index; those that are refused leave no files."""
     outcomes: list[object] = []
 
     def make() -> None:

@@ -1,4 +1,4 @@
-"""What the labels of a list mean: a number is never replaced by another one without a word."""
+"""The meaning of labels in a table: a number is never silently replaced by another one."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def test_spellings_of_files(tmp_path: Path) -> None:
 
 
 def test_a_label_of_many_digits_that_is_no_number_takes_no_time() -> None:
-    """A second would be far too long already; an expression that tries all ways to part the digits takes minutes."""
+    """A regular expression that backtracks over all ways to split the digits would take minutes."""
     digits = "9" * 300_000
     for text in (f"{digits}x", f"{digits}.{digits}x", f"{digits}e{digits}x", f".{digits}x"):
         assert meaning(text, "cat").classes == sorted([text, "cat"])
@@ -233,7 +233,7 @@ def test_a_label_of_many_digits_that_is_no_number_takes_no_time() -> None:
 
 
 class LookedUp(Names):
-    """Names that count how often one was looked up."""
+    """Names that count look-ups of single names."""
 
     lookups = 0
 

@@ -1,4 +1,4 @@
-"""Directories that are classes as for ImageFolder, and look like another layout: the account names the way to it."""
+"""Trees that ImageFolder reads as classes but that look like another layout: a note names the options for that."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ COUNT = 3
 
 
 def draw(root: Path, images: str, masks: str) -> None:
-    """Draw images, and a mask for each whose pixels are the number of the image."""
+    """Draw images, and for each a mask whose pixels have the number of the image."""
     for number in range(COUNT):
         solid(root / images.format(f"{number:03d}"), size=(40, 36))
         mask = root / masks.format(f"{number:03d}")

@@ -1,4 +1,4 @@
-"""Packs as a source: order, labels, class maps, and what is refused."""
+"""Packs as a source: order, labels, class maps, and refusals."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_what_manifests_say_together(tmp_path: Path) -> None:
         findings={"cmyk": 1, "grey": 1},
     )
     origin = pack_source(one, two).origin
-    assert origin.settings == {"exif": "ignore", "tiles": True}  # whoever reads a JPEG of it must expect tiles
+    assert origin.settings == {"exif": "ignore", "tiles": True}  # some of its JPEGs may have tiles
     assert pack_source(two, one).origin.settings == origin.settings
     assert origin.versions == {"packer": "1 and 2", "pillow": "3"}
     assert origin.findings == {"cmyk": 1, "grey": 3}
@@ -159,7 +159,7 @@ def test_findings_are_of_all_samples_or_of_none(tmp_path: Path, limit: int) -> N
 
 @pytest.mark.parametrize("name", ["../a.png", "/a.png", "a//b.png", "", "a\0b", "a/good.png"])
 def test_names_that_no_sample_has_are_not_passed_on(tmp_path: Path, name: str) -> None:
-    """`verify` calls them damage: so no conversion may end well with them."""
+    """`verify` reports such names as damage, so a conversion must not keep them."""
     samples = [Sample("a/good.png", 0, photo(1), 8, 8), Sample(name, 0, photo(2), 8, 8)]
     path = write_pack(tmp_path / "pack.h5", "hdf5", samples)
     assert [damage.index for damage in verify(path)] == [1]

@@ -1,4 +1,4 @@
-"""The list of a source in a file: what it gives back, what it refuses."""
+"""The file of `packer scan`, which lists a source: what is read back, and which files are refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from packer.errors import ImageChangedError, SourceError
 
 
 def names() -> st.SearchStrategy[str]:
-    """Any text, and bytes that are no text, as `os.fsdecode` gives them."""
+    """Return a strategy of any text, and of bytes that are not UTF-8, as `os.fsdecode` decodes them."""
     text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
     return text | st.binary(min_size=1, max_size=40).map(lambda name: name.decode("utf-8", "surrogateescape"))
 
@@ -91,14 +91,14 @@ def test_it_knows_the_files_by_size_and_time(photo_tree: Path, tmp_path: Path) -
     scanned = listed_source(path)
     assert scanned.stamps is not None
     assert list(map(tuple, scanned.stamps.tolist())) == expected
-    write_listing(scanned, tmp_path / "copy")  # which takes no stamps anew
+    write_listing(scanned, tmp_path / "copy")  # keeps the stamps
     assert (tmp_path / "copy").read_bytes() == path.read_bytes()
     with pytest.raises(ImageChangedError, match=r"its modification time was .* and is now 1970-01-01 00:00:01"):
         scanned.read(3, ReadBuffer())
 
 
 def test_what_may_be_mended(photo_tree: Path, tmp_path: Path) -> None:
-    """A file that is as it was listed; and then nothing else is written."""
+    """`let_mend` allows the replacement of a file only if it is still as listed; only its entry is changed."""
     tree, path = tmp_path / "tree", tmp_path / "list"
     shutil.copytree(photo_tree, tree)
     write_listing(imagefolder_source(tree), path)
@@ -158,7 +158,7 @@ def test_any_changed_byte_is_found_before_an_image_is_packed(photo_tree: Path, t
 
 
 def test_damage_is_found_in_the_images_that_are_wanted(tmp_path: Path) -> None:
-    """A task compares the blocks of its own images, and no others."""
+    """A task checks only the blocks of its own images."""
     path, count = tmp_path / "list", 3 * 4096 + 10
     source = Source("csv", tmp_path, Names.of(map(str, range(count))), np.arange(count), ["a"])
     write_listing(replace(source, stamps=np.arange(2 * count).reshape(-1, 2)), path)

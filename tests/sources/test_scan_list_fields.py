@@ -1,4 +1,4 @@
-"""Fields in the list of a source, and in the comparison with what the source was."""
+"""Fields in the file of `packer scan`, and in the comparison of a source with its earlier state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.command import packer_many
 
 
 def draw(root: Path, count: int = 5) -> SourceRequest:
-    """Draw images with masks, and a table of the rest."""
+    """Write images with masks, and a table with the other fields."""
     rows = ["path,label,caption,age,split,tags"]
     for number in range(count):
         for folder in ("images/c", "masks"):
@@ -57,7 +57,7 @@ def test_a_list_gives_the_fields_back(tmp_path: Path) -> None:
     assert values(part) == values(source)[1:4]
     assert part.describe() == source.between(1, 4).describe()
     assert values(found.sampled(2)) == values(source.sampled(2))
-    again = listed(found.limited(3), tmp_path / "y.scan")  # of columns that are parts of others
+    again = listed(found.limited(3), tmp_path / "y.scan")  # its columns are slices of longer ones
     assert values(again) == values(source)[:3]
 
 
@@ -81,7 +81,7 @@ def test_a_list_with_any_byte_of_its_fields_changed_is_damaged(tmp_path: Path) -
         with contextlib.suppress(SourceError):
             found = listed_source(path)
             found.require_undamaged()
-            assert values(found) == values(source)  # zeros between columns
+            assert values(found) == values(source)  # the byte was padding between columns
             continue
         noticed.append(place)
     assert len(noticed) > (len(good) - begin) / 4

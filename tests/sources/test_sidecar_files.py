@@ -1,4 +1,4 @@
-"""Fields that are files beside the images."""
+"""Fields whose values are files of their own, next to the images."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def fields(source: Source, *said: str, on_missing: str = "error") -> Source:
 
 
 def values(source: Source) -> list[tuple[Any, ...]]:
-    """Return all values as a reader of the pack would have them."""
+    """Return all values as a reader of the pack would decode them."""
     buffer = ReadBuffer()
     return [
         tuple(

@@ -1,4 +1,4 @@
-"""Labels beside the images of a directory: StyleGAN's ``dataset.json``, and files that are only said."""
+"""Files of labels in a directory of images: StyleGAN's ``dataset.json`` is read; others are only reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables as people have them: files in other spellings, no header, several labels, images that are not named."""
+"""Tables that occur in practice: names in other spellings, no header, several labels, images without a row."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_a_row_is_no_longer_where_no_image_is_called_as_its_cells_together(tmp_p
 
 
 def test_images_with_labels_that_contradict_each_other_are_left_out_on_wish(tmp_path: Path) -> None:
-    """With all their rows, as nobody knows which is right; each counts once."""
+    """An image is left out with all its rows, because any of them may be wrong; it counts once."""
     root = tree(tmp_path / "tree", ["0.png", "1.png", "2.png"])
     rows = [("0.png", "a"), ("1.png", "b"), ("0.png", "b"), ("0.png", "a"), ("0.png", "c"), ("2.png", "a")]
     labels = table(tmp_path / "t.csv", rows)

@@ -25,7 +25,7 @@ def listed(path: Path, *columns: str, **options: Any) -> Source:
 
 
 def written(directory: Path, suffix: str, rows: list[dict[str, Any]]) -> Path:
-    """Write rows as a table; what is no text or number is JSON in CSV."""
+    """Write rows as a table; in CSV and TSV, lists, dicts and booleans are JSON."""
     path = directory / f"table{suffix}"
     if suffix == ".jsonl":
         path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")

@@ -1,4 +1,4 @@
-"""Which files of a tree are images, and what is said of all others."""
+"""Which files of a tree are images, and how all others are reported."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def test_what_is_no_regular_file_is_not_opened(tree: Path) -> None:
     source = imagefolder_source(tree, rule=ImageRule(any_image=True))
     assert len(source) == 7
     assert source.others.counts["(none)"] == 3
-    (tree / "a" / "lost").symlink_to("nowhere")  # which nobody can ask: whoever reads it says so
+    (tree / "a" / "lost").symlink_to("nowhere")  # it may be an image: reading it will fail
     assert "a/lost" in imagefolder_source(tree, rule=ImageRule(any_image=True)).names
 
 

@@ -1,4 +1,4 @@
-"""Pascal VOC's layout: objects, flags and masks are in the fields, with the numbers that torchvision gives."""
+"""Pascal VOC's layout: objects, flags and masks are in the fields, with the numbers that torchvision returns."""
 
 from __future__ import annotations
 

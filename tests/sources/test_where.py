@@ -1,4 +1,4 @@
-"""`--where`: samples of a pack chosen by a condition, with all that belongs to them, and recorded."""
+"""`--where`: samples of a pack that meet a condition, with their fields; the manifest records the condition."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ FIELDS = (
 
 
 def mask_of(number: int) -> bytes:
-    """Return a mask of the size of an image."""
+    """Return a mask with the size of image `number`."""
     file = io.BytesIO()
     Image.new("L", (8 + number % 3, 8), number).save(file, "PNG")
     return file.getvalue()
 
 
 def values_of(number: int) -> tuple[Any, ...]:
-    """Return the values of an image; of each field every so many images have none."""
+    """Return the values of an image; each field is missing at regular intervals."""
     values = [number, number % 2 == 0, 3 + 4 * (number % 2), "train" if number % 3 else "val", mask_of(number)]
     return tuple(None if number % (place + 5) == 0 else value for place, value in enumerate(values))
 

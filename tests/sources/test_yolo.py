@@ -1,4 +1,4 @@
-"""YOLO's layout: shares of the upright image become pixels of the file's image, and the files' text is kept."""
+"""YOLO's layout: relative coordinates of the upright image become pixels of the stored one; label files are kept."""
 
 from __future__ import annotations
 
