@@ -1,4 +1,4 @@
-"""A store of objects for tests that write to one: moto's, where it is installed."""
+"""An object store for tests that write to one: moto's server, if it is installed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.upload.stores import Moto, Proxy
 
 @pytest.fixture(scope="session")
 def moto() -> Iterator[Moto]:
-    """Return a server of S3; skip where boto3 or moto is missing."""
+    """Return a server of S3; skip if boto3 or moto is missing."""
     for name in ("boto3", "moto", "flask"):
         pytest.importorskip(name, reason="needs boto3 and moto (pip install 'moto[s3,server]' boto3)")
     server = Moto()
@@ -28,7 +28,7 @@ def moto() -> Iterator[Moto]:
 
 @functools.cache
 def shared_loader(*paths: str | None) -> Any:
-    """Return botocore's loader of its descriptions of services; it keeps what it has read."""
+    """Return botocore's loader of service descriptions, which keeps what it has read."""
     from botocore.loaders import create_loader
 
     return create_loader(*paths)
@@ -36,7 +36,7 @@ def shared_loader(*paths: str | None) -> Any:
 
 @pytest.fixture
 def s3(moto: Moto, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return boto3's client of the server, which the environment names to packer too."""
+    """Return boto3's client of the server; the environment makes packer use the same server."""
     import boto3
     import botocore.session
 
@@ -54,7 +54,7 @@ def s3(moto: Moto, monkeypatch: pytest.MonkeyPatch) -> Any:
         "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent",
     }.items():
         monkeypatch.setenv(name, value)
-    client._close()  # the next one has this environment
+    client._close()  # packer's next client reads this environment
     client._state = client._State()
     return boto3.client("s3", endpoint_url=moto.url)
 
@@ -69,7 +69,7 @@ def bucket(s3: Any) -> str:
 
 @pytest.fixture(scope="module")
 def large_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a tree of six images of 3 MB: their pack has three parts, and every second image is sent in two pieces."""
+    """Return a tree of six images of 3 MB: their pack is uploaded in three pieces, and each of two parts in two."""
     root = tmp_path_factory.mktemp("large")
     for number in range(6):
         path = root / f"class{number % 2}" / f"{number}.bmp"
@@ -80,7 +80,7 @@ def large_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def proxied(moto: Moto, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Proxy]]:
-    """Return what puts a proxy before the server, which packer then writes through."""
+    """Return a function that starts a proxy in front of the server, through which packer then writes."""
     made = []
 
     def proxied(watch: Callable[[str, str], int | None]) -> Proxy:

@@ -1,8 +1,8 @@
 """Conversions to S3 that are killed at random moments, and then finished: ``python -m tests.upload.crashes 30``.
 
-Each is killed once to three times by SIGKILL, at moments that are drawn over how long one takes, and run again until it
-is done. Meanwhile the object is looked at: it is not there, or all of it is. In the end it has the bytes of
-the pack that the same conversion makes on a disk, no upload is left unfinished, and no scratch.
+Each is killed by SIGKILL up to three times, at random moments within the time that a conversion takes, and then run to
+its end. A thread checks all the time that the object is either absent or has its full size. At the end the object has
+the bytes of the pack that the same conversion makes on a disk, and neither unfinished uploads nor scratch are left.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from PIL import Image
 
 from tests.upload.stores import Moto, Proxy
 
-_SECONDS = 0.08  # that each request takes, so that the upload takes as long as the conversion
+_SECONDS = 0.08  # added to each request, so that the upload takes as long as the conversion
 
 
 def main(kills: int, seed: int) -> None:

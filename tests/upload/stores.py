@@ -1,4 +1,4 @@
-"""Stores of objects on the loopback: moto's S3, a server of HTTP with ETags, and a proxy that watches what passes."""
+"""Object stores on the loopback: moto's S3, an HTTP server with ETags, and a proxy that watches requests."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ class Moto:
 
 
 class CutError(Exception):
-    """Raised by who watches a proxy: the connection ends without an answer."""
+    """Raised by the `watch` function of a proxy to close the connection without an answer."""
 
 
 class _Server:
-    """A server of HTTP on the loopback, until `close`."""
+    """An HTTP server on the loopback, until `close`."""
 
     def __init__(self, answer: Callable[[_Handler, bytes], None]) -> None:
         handler = type("Handler", (_Handler,), {"answer": answer})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        # Whoever closes it waits until it looks whether it is to end.
+        # `close` waits until the server's next poll, hence a short interval.
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def close(self) -> None:
@@ -62,9 +62,10 @@ class _Server:
 
 
 class Proxy(_Server):
-    """Hands requests on to a server; `watch` is told of each before that, and again before the answer goes back.
+    """Forwards requests to a server; calls `watch` "before" that, and "after" it, before the answer is returned.
 
-    What `watch` returns, a status, is the answer in place of the server's. Requests are texts: "PUT /bucket/key".
+    If `watch` returns a status "before", that is the answer, and the server gets no request. Requests are texts, such
+    as "PUT /bucket/key".
     """
 
     def __init__(self, port: int, watch: Callable[[str, str], int | None]) -> None:
@@ -75,7 +76,7 @@ class Proxy(_Server):
 
 
 class FileServer(_Server):
-    """A server of HTTP: `objects` by their paths, each with an ETag; it knows ranges. `gets` counts what was read."""
+    """An HTTP server with ranges; it has `objects` by path, with ETags. `gets` lists the paths that were read."""
 
     def __init__(self, objects: dict[str, bytes]) -> None:
         self.objects = objects
@@ -150,5 +151,5 @@ class _Handler(BaseHTTPRequestHandler):
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(data)
-        except OSError:  # who asked was killed
+        except OSError:  # the client was killed
             self.close_connection = True

@@ -19,7 +19,7 @@ from tests.upload.stores import CutError, Proxy
 
 
 def stored(s3: Any, bucket: str, key: str) -> dict[str, bytes]:
-    """Return the files of a pack in a bucket as `content` does of a directory."""
+    """Return the files of a pack in a bucket, in the form in which `content` returns those of a directory."""
     listed = s3.list_objects_v2(Bucket=bucket, Prefix=key).get("Contents", ())
     return {
         entry["Key"][len(key) :].lstrip("/"): s3.get_object(Bucket=bucket, Key=entry["Key"])["Body"].read()
@@ -116,7 +116,7 @@ def test_an_object_that_is_no_pack_is_not_replaced(s3: Any, bucket: str, photo_t
 
 
 def test_what_only_begins_like_a_pack_is_not_replaced(s3: Any, bucket: str, photo_tree: Path, tmp_path: Path) -> None:
-    """An LMDB of another tool, a pack's remains that show nothing of packer, and objects with another manifest."""
+    """These are an LMDB of another tool, a truncated pack without a mark of packer, and another app's manifest."""
     how = {"scratch": tmp_path / "scratch", "overwrite": True}
     write_lmdb(tmp_path / "other.lmdb", [(b"0", b"value")])
     packer.convert(photo_tree, tmp_path / "pack.lmdb")

@@ -1,4 +1,4 @@
-"""Sources that are objects: the packs of the same files on a disk, byte for byte, and errors that name the object."""
+"""Sources in object stores give the same packs as the same files on a disk; errors name the object."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_table_of_urls_is_converted_as_one_of_paths(server: FileServer, tree: 
 
 
 def test_what_tasks_share_has_no_secret(s3: Any, bucket: str, server: FileServer, tree: Path, tmp_path: Path) -> None:
-    """Who may read the pack may read what lies beside it."""
+    """Everyone who may read the pack may also read the objects that tasks share."""
     source = server.url.replace("//", "//user:hunter2@") + "/photos"
     listed = table(tmp_path / "paths.csv", "path", images(tree))
     words = ["convert", source, f"s3://{bucket}/t.lmdb", "--labels", listed, "--parts", "2", "--part", "0"]
@@ -140,7 +140,7 @@ def test_an_object_that_was_replaced_is_found(server: FileServer, tree: Path, tm
     server.objects[f"/photos/{names[-1]}"] = b"no image"
     with pytest.raises(ImageError, match=names[-1]):
         packer.convert(listed, tmp_path / "out.lmdb")
-    server.objects[f"/photos/{names[-1]}"] = good  # what stopped it may be mended
+    server.objects[f"/photos/{names[-1]}"] = good  # the object that stopped the conversion may be replaced
     kept = server.objects[f"/photos/{names[0]}"]
     server.objects[f"/photos/{names[0]}"] = kept[:-2] + b"\xff\xd9"
     if server.objects[f"/photos/{names[0]}"] == kept:

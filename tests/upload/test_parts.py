@@ -186,7 +186,7 @@ def test_two_that_come_at_once_are_both_served(
 def test_a_task_whose_job_was_dropped_brings_nothing(
     s3: Any, bucket: str, photo_tree: Path, tmp_path: Path, name: str
 ) -> None:
-    """Its part would be taken for one of the job that was begun then, whose images are others of the same names."""
+    """Its part would pass for a part of the new job, whose images have the same names but are different."""
     url, changed = f"s3://{bucket}/{name}", tmp_path / "tree"
     job, source = begin(url, photo_tree, tmp_path / "a")
     shutil.copytree(photo_tree, changed)

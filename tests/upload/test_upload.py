@@ -1,4 +1,4 @@
-"""Packs that are uploaded: the very files, nothing in halves, nothing replaced unasked, and on after a failure."""
+"""Uploads of packs: the same bytes, no partial objects, no replacement unasked, and continuation after a failure."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_an_upload_goes_on_with_the_parts_that_arrived(
         upload(url, log, ("", large))
     (upload_id,) = (entry["UploadId"] for entry in s3.list_multipart_uploads(Bucket=bucket)["Uploads"])
     assert [part["PartNumber"] for part in s3.list_parts(Bucket=bucket, Key="train.lmdb", UploadId=upload_id)["Parts"]]
-    # A part that arrived damaged, at a store that does not look, is sent again.
+    # A part that arrived damaged at a store that does not check it is sent again.
     s3.upload_part(Bucket=bucket, Key="train.lmdb", UploadId=upload_id, PartNumber=1, Body=bytes(PART))
     proxy = proxied(lambda request, when: None)
     upload(url, log, ("", large))
@@ -175,7 +175,7 @@ def test_what_is_there_is_not_replaced_unasked(s3: Any, bucket: str, large: Path
     with uploading(url, log) as made:
         with pytest.raises(DestinationError, match="exists already"):
             made.require_free()
-        with pytest.raises(DestinationError, match="exists already"):  # since a moment ago
+        with pytest.raises(DestinationError, match="exists already"):  # as if it had arrived in the meantime
             made.run([("", large)])
     assert content(s3, bucket) == {"train.lmdb": b"a pack"}
     upload(url, log, ("", large), overwrite=True)
@@ -230,7 +230,7 @@ def test_a_pack_of_files_has_its_manifest_last(
     assert sorted(puts) == sorted(places)
     with pytest.raises(DestinationError, match="exists already"):
         upload(url, tmp_path / "another log", *files)
-    # What replaces it has fewer files, and takes the manifest away first: nobody reads one pack's with another's files.
+    # The replacement has fewer files. It deletes the manifest first, so that no reader mixes files of two packs.
     proxy.seen.clear()
     upload(url, tmp_path / "another log", *files[:3], overwrite=True)
     changes = [request.split("?")[0] for request in proxy.seen if request.startswith(("PUT", "DELETE"))]
@@ -295,7 +295,7 @@ def test_an_object_of_others_is_not_replaced_with_those_of_the_old_pack(
 def test_a_replacement_goes_on_after_an_object_that_the_replaced_pack_did_not_have(
     s3: Any, bucket: str, tmp_path: Path, proxied: Callable[..., Proxy], case: tuple[int, str]
 ) -> None:
-    """The answer to the object is lost, the run is killed after it, or the store's ETag is not the object's MD5."""
+    """The answer to the upload of the object is lost, the run ends after it, or the ETag is not the object's MD5."""
     (size, how), cut = case, list[str]()
     for place in ("manifest.json", "a.pth", "new.pth"):
         (tmp_path / place).write_bytes(os.urandom(size))
@@ -385,7 +385,7 @@ def test_a_torn_line_of_the_log_is_left_out(tmp_path: Path) -> None:
 
 
 def test_stores_that_obstore_writes(s3: Any, bucket: str, large: Path, tmp_path: Path) -> None:
-    """Google and Azure have no server here: what is written of them is written to S3, by the same calls."""
+    """There is no server for Google and Azure here: the calls that write to them write to S3 instead."""
     pytest.importorskip("obstore", reason="needs obstore")
     store, sent = ObstoreBucket("s3", bucket, RemoteSettings.of()), list[int]()
     with closing(UploadLog(tmp_path / "log")) as log:
@@ -408,7 +408,7 @@ def test_stores_that_obstore_writes(s3: Any, bucket: str, large: Path, tmp_path:
 def test_a_store_that_does_not_list_unfinished_uploads(
     s3: Any, bucket: str, large: Path, tmp_path: Path, proxied: Callable[..., Proxy]
 ) -> None:
-    """Such as small servers for tests."""
+    """Some small servers for tests do not."""
     proxied(lambda request, when: 501 if request.startswith("GET") and "uploads" in request else None)
     assert upload(f"s3://{bucket}/train.lmdb", tmp_path / "log", ("", large)) == []
     assert content(s3, bucket) == {"train.lmdb": large.read_bytes()}

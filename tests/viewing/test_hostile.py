@@ -1,4 +1,4 @@
-"""The viewer before a stranger's pack: sizes, values and names that nobody would write, and files that are cut."""
+"""The viewer with a hostile pack: impossible sizes, values and names, and truncated files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ GREY = png(np.full((6, 8, 3), 90, np.uint8))
 
 
 def pack_of(path: Path, rows: Sequence[dict[str, Any]], fields: Sequence[Field] = (), **manifest: Any) -> Catalog:
-    """Return a pack of rows that nothing looked at: image, size, name, and stored values of the fields."""
+    """Write a pack of unchecked rows, with image, size, name and stored values of the fields; return its catalog."""
     samples = []
     for number, row in enumerate(rows):
         values: tuple[Stored, ...] = tuple(row.get(field.name) for field in fields)
@@ -209,7 +209,7 @@ def test_values_and_names_are_not_sent_whole_however_large_they_are(tmp_path: Pa
 def test_a_table_that_is_cut_short_is_an_error_of_the_report_and_of_each_picture(
     pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("packer._storage.packfile.MOST_HELD", -1)  # as of a pack of many samples
+    monkeypatch.setattr("packer._storage.packfile.MOST_HELD", -1)  # as for a pack with many samples
     cut = tmp_path / "cut.lmdb"
     cut.write_bytes(pack.read_bytes())
     catalog = open_catalog([cut])

@@ -1,4 +1,4 @@
-"""What a viewer knows of packs: which samples are found, their pictures, crops, duplicates and histograms."""
+"""The viewer without its server: searches for samples, pictures, crops, duplicates, histograms and reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`packer.view`: a page from Python, within the page of a notebook and of nobody else."""
+"""`packer.view` serves a page from Python, which only the page of a notebook may embed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_viewer_serves_its_page_until_it_is_closed(pack: Path) -> None:
         assert viewer.url.startswith("http://127.0.0.1:")
         headers, page = get(viewer.url)
         assert b"<html" in page
-        assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]  # here is no notebook
+        assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]  # this process is not a notebook
         assert f'"count":{COUNT}'.encode() in get(f"{viewer.url}ask/packs")[1]
         assert viewer.url in repr(viewer)
         with pytest.raises(urllib.error.HTTPError, match="403"):
@@ -81,7 +81,7 @@ def test_wrong_arguments_leave_nothing_open(pack: Path, tmp_path: Path) -> None:
 
 
 class _Notebook(BaseHTTPRequestHandler):
-    """A page that has the HTML of a viewer in it, as a notebook has."""
+    """A page that contains the HTML of a viewer, like a notebook."""
 
     content = ""
 
@@ -107,7 +107,7 @@ def notebook() -> Iterator[tuple[type[_Notebook], int]]:
 
 
 def page_within(browser: Any, viewer: packer.Viewer, address: str) -> str:
-    """Return the text of the viewer's page as it is shown within another page; empty if the browser refuses it."""
+    """Return the text of the viewer's page embedded in another page; empty if the browser refuses to embed it."""
     page = browser.new_page()
     page.goto(address, wait_until="load")
     frame = page.frame(url=viewer.url)
