@@ -1,7 +1,7 @@
-"""Print how much of packer's C was run, a file and altogether, and what was not: coverage.py COUNTS.
+"""Print how much of packer's C was run, by file and in total, and the lines that were not: coverage.py COUNTS.
 
-COUNTS has what `llvm-cov export` says of each binary, a line of JSON each. What any binary runs counts. A line of a
-header counts once, however many files include it, and so does a branch.
+COUNTS has the output of `llvm-cov export` for each binary, one line of JSON each. Code counts as run if any of the
+binaries ran it. A line of a header counts once, however many files include it, and so does a branch.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ FLOORS = {"lines": 95.0, "branches": 85.0}
 
 
 def lines_of(segments: list[list[Any]]) -> Iterator[tuple[int, int]]:
-    """Return the lines that are code, and how often each was run: LLVM's rule, in LineCoverageStats.
+    """Return the lines that are code, and how often each was run, by the rule of LLVM's LineCoverageStats.
 
-    A segment is: line, column, count, whether there is a count, whether a region begins, whether it is a gap. What
-    stands between two segments was run as often as the first of them says.
+    A segment is: line, column, count, whether there is a count, whether a region begins, whether it is a gap. The code
+    between two segments was run as often as the count of the first one.
     """
     wrapped: list[Any] | None = None
     by_line: dict[int, list[list[Any]]] = defaultdict(list)
@@ -41,7 +41,7 @@ def lines_of(segments: list[list[Any]]) -> Iterator[tuple[int, int]]:
 
 
 def share(counts: Mapping[Hashable, int]) -> tuple[int, int]:
-    """Return how many there are, and how many were run."""
+    """Return the number of counts, and how many of them are not 0."""
     return len(counts), sum(count > 0 for count in counts.values())
 
 
@@ -52,7 +52,7 @@ def row(name: str, *shares: tuple[int, int]) -> str:
 
 
 def main() -> None:
-    """Print the table and what is left; fail below the floors."""
+    """Print the table and the code that was not run; fail if a share is below its floor."""
     lines: dict[Path, Counter[int]] = defaultdict(Counter)
     branches: dict[Path, Counter[tuple[int, int, str]]] = defaultdict(Counter)
     for exported in Path(sys.argv[1]).read_text().splitlines():

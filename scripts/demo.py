@@ -148,7 +148,7 @@ def packer(*arguments: Any) -> None:
 
 
 def converting_rates(tree: Path, work: Path) -> dict[str, float]:
-    """Convert in this process, where all modules are loaded, in turn; return img/s by suffix and option."""
+    """Convert in this process, which has loaded all modules, in turn; return img/s by suffix and option."""
     from packer._conversion.convert import convert
     from packer._conversion.recipe import Recipe
     from packer._images.resize import ResizeSpec

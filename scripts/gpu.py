@@ -107,7 +107,7 @@ def parse() -> argparse.Namespace:
 
 
 def require(parts: Sequence[str], environment: dict[str, str], device: str) -> dict[str, Any]:
-    """Return the facts of the device; end the program with one line where something is missing."""
+    """Return the facts of the device; end the program with one line if something is missing."""
     missing = []
     if not any(map(shutil.which, filter(None, [os.environ.get("CC", "").split(" ")[0], "cc", "gcc", "clang"]))):
         missing.append("a C compiler (neither cc nor gcc nor clang is there; apt install gcc)")
@@ -127,7 +127,7 @@ def require(parts: Sequence[str], environment: dict[str, str], device: str) -> d
 
 
 def looked(wanted: dict[str, str], environment: dict[str, str], device: str) -> tuple[dict[str, Any], list[str]]:
-    """Return the facts of torch and its device, and which distributions are missing."""
+    """Return the facts of torch and its device, and the distributions that are missing."""
     names = json.dumps(list(wanted))
     find = f"import importlib.util, json; print(json.dumps([n for n in {names} if not importlib.util.find_spec(n)]))"
     lacking = [wanted[name] for name in json.loads(asked(find, environment)[1] or "[]")]
@@ -202,7 +202,7 @@ def build(environment: dict[str, str], output: Path) -> str | None:
 
 
 def tests(environment: dict[str, str], output: Path, seconds: float, options: argparse.Namespace) -> dict[str, Any]:
-    """Run the tests marked cuda, from the files that have any: others need more than such a machine has.
+    """Run the tests marked cuda, from the files that have any: other files need packages that may be missing.
 
     Each file has a process of its own, some at once: an error of CUDA ends all work of its process.
     """
@@ -357,7 +357,7 @@ RUN = {"tests": tests, "kernels": kernels, "rates": rates}
 def run(
     line: Sequence[str], environment: dict[str, str], log: Path, seconds: float, *, shown: bool = True
 ) -> int | None:
-    """Run a program in the checkout, with its output in a file, and on the terminal; None where its time was over."""
+    """Run a program in the checkout, with its output in a file and on the terminal; return None if it took too long."""
     deadline = time.monotonic() + max(seconds, 1)
     with log.open("w", encoding="utf-8") as written, started(line, environment, written) as program:
         seen = 0
@@ -372,7 +372,7 @@ def run(
 
 
 def show(log: Path, seen: int) -> int:
-    """Print a file from an offset on, and return the offset of its end."""
+    """Print a file from an offset; return the offset of its end."""
     with log.open(encoding="utf-8", errors="replace") as reading:
         reading.seek(seen)
         sys.stdout.write(reading.read())

@@ -1,7 +1,7 @@
 """Install what scripts need into the environment of this Python: python scripts/levels.py LEVEL ...
 
-Run by scripts/setup in the root of the repository. A level that is installed as it is described here costs nothing. A
-run that was interrupted leaves an environment that the next run completes.
+Run by scripts/setup in the root of the repository. A level that is installed and unchanged costs nothing. The next run
+completes an environment that an interrupted run left.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _STEPS = re.compile(r"^\s*(Collecting|Resolved|Prepared|Installing collected pac
 
 @dataclass(frozen=True)
 class Level:
-    """What is installed together.
+    """Requirements that are installed together.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Level:
     steps : tuple
         Arguments of the installer, one call each. ``extra:NAME`` stands for the requirements of an extra of packer.
     below : tuple of str
-        Levels that are installed before.
+        Levels that are installed first.
     scripts : tuple of str
         Programs that are run afterwards.
     files : tuple of str
@@ -73,7 +73,7 @@ class Level:
     optional: bool = False
 
 
-# torchvision, and timm, which needs torchvision, ask for a torch of their own: installed without dependencies.
+# torchvision, and timm, which needs torchvision, would install another torch: they are installed without dependencies.
 _TORCHVISION = "scripts/torchvision_without_cuda.py"
 _DECODERS = ("scripts/decoders_without_cuda.py",) if sys.platform == "linux" else ()
 
@@ -100,7 +100,7 @@ LEVELS = {
     "browsers": Level(
         "Playwright, which drives the Chromium of this machine", 170, (("playwright",),), below=("test",)
     ),
-    # What these tools ask for is in their lists, or below: by their own requirements they would bring another torch.
+    # The lists and the levels below have all that these tools require; their own metadata would bring another torch.
     "peers": Level(
         "the loaders that benchmarks/read.py compares with packer",
         1200,
@@ -121,7 +121,7 @@ LEVELS = {
 
 
 class InstallationError(Exception):
-    """What could not be installed, and why."""
+    """Something could not be installed; the message says why."""
 
 
 def main(names: Sequence[str]) -> int:
@@ -280,7 +280,7 @@ class Work:
         self._run([*self._pip, "-c", CONSTRAINTS, *words], self._environment)
 
     def _succeeds_with_uv(self, words: Sequence[str]) -> bool:
-        # uv takes an installed packer for the one in this directory, whatever has changed in its C.
+        # Otherwise uv would keep an installed packer even if its C has changed.
         again = ["--reinstall-package", PROJECT] if "-e" in words else []
         try:
             self._run([*self._uv, *again, *words], self._environment | settings_for_uv())
@@ -304,7 +304,7 @@ class Work:
                     self._display.line(f"  {line.strip()} is left out: it cannot be installed")
 
     def _find_uv(self) -> list[str]:
-        """Return the beginning of a call of uv; empty where pip is to do the work."""
+        """Return the first words of a call of uv; empty if pip is used."""
         if os.environ.get("INSTALLER") == "pip":
             return []
         uv = shutil.which("uv")
@@ -376,11 +376,11 @@ def expanded(word: str) -> list[str]:
 
 
 def settings_for_uv() -> dict[str, str]:
-    """Return the constraints, and pip's settings in the variables of uv, which does not read them: indexes and such."""
+    """Return variables of uv with the constraints, and with pip's settings, such as indexes, which uv does not read."""
     line = [sys.executable, "-m", "pip", "config", "list"]
     listed = subprocess.run(line, capture_output=True, text=True, check=False).stdout.splitlines()
     found: dict[str, str] = {}
-    for setting in listed:  # such as global.index-url='https://...'; what overrides others comes from the environment
+    for setting in listed:  # such as global.index-url='https://...'; those of the environment override others
         name, _, value = setting.partition("=")
         name = name.rpartition(".")[2]
         if name not in found or setting.startswith(":env:"):
@@ -398,14 +398,14 @@ def settings_for_uv() -> dict[str, str]:
 
 
 class Display:
-    """What is going on, on standard error: on a terminal in a line that changes, elsewhere in a line every 4 seconds.
+    """Shows progress on standard error: on a terminal in a line that changes, elsewhere in a line every 4 seconds.
 
     Parameters
     ----------
     folder : Path
         Where the packages are installed.
     total : int
-        How many megabytes are to be added, about; 0 if it is not known.
+        About how many megabytes will be added; 0 if that is not known.
     """
 
     def __init__(self, folder: Path, total: int) -> None:
@@ -450,7 +450,7 @@ class Display:
         self._building.clear()
 
     def tick(self) -> None:
-        """Show how far it is, where that is due."""
+        """Show the progress, if the last line is old enough."""
         now = time.monotonic()
         if now - self._shown < (0.5 if self._terminal else 4):
             return
@@ -471,7 +471,7 @@ class Display:
             self.line(text.rstrip())
 
     def end(self) -> None:
-        """Say what is there now."""
+        """Print the number and the size of the installed packages."""
         packages = len(list(Path(sysconfig.get_path("purelib")).glob("*.dist-info")))
         size, seconds = size_of(self._folder), time.monotonic() - self._started
         self.line(f"{shown(self._folder)} has {packages} packages, {size:,} MB; this took {seconds:.0f} s.")
@@ -492,7 +492,7 @@ def size_of(folder: Path) -> int:
 
 
 def shown(path: Path) -> str:
-    """Return a path as somebody in this directory would write it."""
+    """Return a path relative to the current directory, if it is below it."""
     with contextlib.suppress(ValueError):
         return str(path.relative_to(Path.cwd()))
     return str(path)

@@ -1,8 +1,8 @@
 """Build packer's sdist and its wheels for every platform, and check them. Run by scripts/wheels.
 
-The sdist is made first, and everything else of what was unpacked from it: so what is built needs no git. Python's part
-is one wheel without C; each platform's wheel is that one with C added. Zig compiles for all of them: it carries the
-headers and the stubs of their C libraries.
+The sdist is made first, and everything else from its unpacked files: so the builds need no git. Python's part is one
+wheel without C; each platform's wheel is that one with C added. Zig compiles for all platforms: it has the headers and
+stubs of their C libraries.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 NATIVE = "packer/_images/native"
 LARGEST = 2_000_000  # bytes of a wheel
-EPOCH = 315_532_800  # 1980, the first second that a zip archive can say: two builds have the same bytes
+EPOCH = 315_532_800  # 1980, the first second of times in zip archives, so that two builds have the same bytes
 
 
 class Platform(NamedTuple):
@@ -34,9 +34,9 @@ class Platform(NamedTuple):
     Attributes
     ----------
     zig : str
-        What Zig calls it, with the oldest version of its C library, or of its system.
+        Zig's target, with the oldest version of the C library or of the system.
     tags : str
-        What wheels call it; several with dots between them.
+        The platform tags of its wheel, separated by dots.
     """
 
     zig: str
@@ -93,7 +93,7 @@ C_LIBRARY = {
     *("close", "fstat", "fstat$INODE64", "getauxval", "openat", "pread"),
     *("qsort", "snprintf"),
     *("ceil", "copysign", "exp", "floor", "fmaf", "lrint", "lround", "nearbyint", "rint", "round", "sqrt"),
-    # What macOS has: what its linker, Zig's own C, and the compiler for loops that fill memory ask for.
+    # On macOS, for its linker, for Zig's own C, and for loops that fill memory.
     *("dyld_stub_binder", "_availability_version_check", "memset_pattern16"),
 }
 """The functions of C and POSIX that packer's C asks for. macOS' linker takes every name; others here are mistakes."""
@@ -130,7 +130,7 @@ def main() -> None:
 
 
 def run(module: str, *arguments: object, folder: Path = ROOT, **environment: str) -> str:
-    """Run a module of Python's and return what it printed; end with that where it fails."""
+    """Run a Python module and return its output; if it fails, end the program with that output."""
     line = [sys.executable, "-m", module, *map(str, arguments)]
     done = subprocess.run(line, cwd=folder, env=os.environ | environment, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -146,7 +146,7 @@ def build(kind: str, source: Path, into: Path) -> Path:
 
 
 def settle(sdist: Path) -> Path:
-    """Write an sdist again, with nothing in it of when and by whom it was made."""
+    """Write an sdist again, without the times and users of its build."""
 
     made = sdist.with_name("settled")
     with (
@@ -197,7 +197,7 @@ def headers_of_python(into: Path) -> Path:
 
 
 def python3_dll(into: Path) -> Path:
-    """Return an import library of the Python of Windows, from the list of the names that each version has."""
+    """Return an import library for Python on Windows, made from the list of names of its stable ABI."""
     import abi3info
 
     oldest = abi3info.models.PyVersion(3, 10)
@@ -229,7 +229,7 @@ def assemble(pure: Path, binary: Path, platform: Platform, into: Path) -> Path:
 
 
 def check(wheel: Path, pure: Path, platform: Platform) -> None:
-    """End the program where a wheel is not as it should be."""
+    """End the program if a wheel has a fault."""
     inside = f"packer/_images/{platform.binary}"
     faults = [*names_missing(wheel, pure, inside), *strange_needs(wheel, inside, platform)]
     if wheel.stat().st_size > LARGEST:
@@ -264,7 +264,7 @@ def page_of_the_viewer() -> Iterator[str]:
 
 
 def strange_needs(wheel: Path, inside: str, platform: Platform) -> Iterator[str]:
-    """Yield what a binary asks of its system beside Python and C."""
+    """Yield the libraries and functions other than Python's and C's that a binary needs."""
     import lief
 
     lief.logging.disable()
@@ -284,7 +284,7 @@ def strange_needs(wheel: Path, inside: str, platform: Platform) -> Iterator[str]
 
 
 def strange_names(names: Iterable[str]) -> Iterator[str]:
-    """Yield those of the functions that a binary asks for which are neither Python's nor in `C_LIBRARY`."""
+    """Yield the imported functions of a binary that are neither Python's nor in `C_LIBRARY`."""
     for name in names:
         of_python = name.startswith(("Py", "_Py", "__", "_ITM_"))
         if name and not of_python and not {name, name.removesuffix("64")} & C_LIBRARY:
