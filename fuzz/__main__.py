@@ -12,7 +12,7 @@ with atheris.instrument_imports(include=["packer", "zipfile", "PIL"], exclude=CO
     from fuzz.targets import TARGETS
 
     target = TARGETS[sys.argv.pop(1)]
-    target(b"")  # pays for what is imported, and compiled, when it is needed
+    target(b"")  # imports and compiles everything that is loaded lazily
 
 if __name__ == "__main__":
     atheris.Setup(sys.argv, target)

@@ -1,11 +1,11 @@
-"""``python -m fuzz.campaign``: change JPEGs and PNGs in many ways: all decoders give what Pillow gives, or refuse too.
+"""``python -m fuzz.campaign``: change JPEGs and PNGs in many ways, and compare all decoders with Pillow.
 
     python -m fuzz.campaign [--count 10000] [--seed 1] [--keep FOLDER] [FOLDER_OF_IMAGES …]
 
-The images of the folders are decoded as they are, and changed as the drawn ones are. A table says how many inputs were
-decoded and refused; what Pillow and a decoder do not agree about is listed, and kept where a folder is given for that.
-The last line counts all of them. Compared are packer's own decoder, libjpeg-turbo through its binding and, of every
-fourth input, all other decoders that are installed.
+A decoder must give Pillow's pixels, or refuse what Pillow refuses. Images of the folders are decoded unchanged, and
+changed like the drawn ones. A table has the numbers of inputs that were decoded and refused. Inputs about which Pillow
+and a decoder disagree are listed, and kept if there is a folder for them; the last line has their number. The decoders
+are packer's own, libjpeg-turbo through its binding and, for every fourth input, all others that are installed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def inputs(count: int, seed: int, images: Sequence[bytes] = ()) -> Iterator[tupl
 def disagreement(
     data: bytes, decoders: Sequence[str] = ("auto",), exif: str = "ignore", max_pixels: int = _MAX_PIXELS
 ) -> tuple[str, str | None]:
-    """Tell what becomes of an image, and which decoders give another answer than Pillow, if any.
+    """Return the outcome for an image, and the decoders that disagree with Pillow, if any.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def disagreement(
     outcome : str
         ``"own decoder"``, ``"decoded"`` or ``"refused"``.
     problem : str or None
-        What is wrong.
+        The disagreement.
     """
     expected = _pillow(data, exif, max_pixels) if _is_affordable(data, max_pixels) else None
     problems = [name for name in decoders if not _same(_decoded(data, name, exif, max_pixels), expected)]
@@ -90,7 +90,7 @@ def disagreement(
 
 
 def _is_affordable(data: bytes, max_pixels: int) -> bool:
-    """Tell whether packer has an image decoded at all: many scans of many pixels take too long."""
+    """Tell whether packer decodes an image at all: many scans of many pixels take too long."""
     header = read_header(data) if data.startswith(b"\xff\xd8\xff") else None
     try:
         if header is not None:
@@ -101,7 +101,7 @@ def _is_affordable(data: bytes, max_pixels: int) -> bool:
 
 
 def _size(data: bytes) -> tuple[int, int]:
-    """Return the height and width of a JPEG or a PNG, as its header says them; zeros of any other data."""
+    """Return the height and width in the header of a JPEG or a PNG; zeros for any other data."""
     if data.startswith(SIGNATURE) and len(data) >= 24:
         width, height = struct.unpack_from(">II", data, 16)
         return height, width
@@ -128,7 +128,7 @@ def _same(found: Pixels | None, expected: Pixels | None) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a campaign; return 1 where decoders did not agree."""
+    """Run a campaign; return 1 if decoders disagreed."""
     parser = argparse.ArgumentParser(prog="python -m fuzz.campaign")
     parser.add_argument("--count", type=int, default=10_000, help="changed images")
     parser.add_argument("--seed", type=int, default=1)
@@ -169,7 +169,7 @@ def _table(outcomes: dict[str, Counter[str]]) -> str:
 
 
 def _mute_libraries() -> None:
-    """Keep standard error for Python: libjpeg-turbo says there what is wrong with each image."""
+    """Keep standard error for Python: otherwise libjpeg-turbo prints a warning there for each faulty image."""
     sys.stderr = os.fdopen(os.dup(2), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 

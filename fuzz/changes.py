@@ -1,4 +1,4 @@
-"""Changes of files that have a structure: they are cut, and get other bytes, numbers, words and blocks."""
+"""Changes of structured files: truncation, and other bytes, numbers, words and blocks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Change = Callable[[random.Random, bytearray, bytes], None]
 
 
 def changed(data: bytes, chance: random.Random, others: Sequence[bytes]) -> bytes:
-    """Return bytes that were changed in one to four ways; seldom cut short, too.
+    """Return bytes with one to four changes, and rarely truncated as well.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def changed(data: bytes, chance: random.Random, others: Sequence[bytes]) -> byte
 
 
 def _place(chance: random.Random, data: bytearray) -> int:
-    """Return a place where something stands, at either end as often as in between."""
+    """Return an offset: near the start, near the end, anywhere, or twice as often at a byte that is not zero."""
     where = chance.randrange(5)
     if where == 0:
         return chance.randrange(min(len(data), 64))
@@ -100,7 +100,7 @@ def _replace(chance: random.Random, data: bytearray, other: bytes) -> None:
 
 
 def _number(chance: random.Random, data: bytearray, other: bytes) -> None:
-    """Write another number in the place of one of 2, 4 or 8 bytes."""
+    """Replace a number of 2, 4 or 8 bytes by another one."""
     size = chance.choice((2, 4, 4, 8, 8))
     at = _place(chance, data)
     at = at if chance.random() < 0.3 else at // size * size
@@ -113,7 +113,7 @@ def _number(chance: random.Random, data: bytearray, other: bytes) -> None:
 
 
 def _digits(chance: random.Random, data: bytearray, other: bytes) -> None:
-    """Write another number in the place of one in ASCII."""
+    """Replace a number in ASCII by another one."""
     match = _NUMBER.search(data, _place(chance, data)) or _NUMBER.search(data)
     if match:
         near = b"%d" % (int(match[0][:18]) + chance.choice((-1, 1, 100)))
@@ -122,7 +122,7 @@ def _digits(chance: random.Random, data: bytearray, other: bytes) -> None:
 
 
 def _word(chance: random.Random, data: bytearray, other: bytes) -> None:
-    """Write another word in the place of one, as long or not."""
+    """Replace a word by another one, of the same length or not."""
     match = _WORD.search(data, _place(chance, data)) or _WORD.search(data)
     if match:
         there = [found[0] for found in _WORD.finditer(other[:20_000])]
@@ -135,7 +135,7 @@ def _word(chance: random.Random, data: bytearray, other: bytes) -> None:
 
 
 def _moved(chance: random.Random, data: bytearray, other: bytes) -> None:
-    """Write a piece that stands in this file or another in between, or over what is there."""
+    """Insert a piece of this file or of another one, or overwrite bytes with it."""
     source = other if chance.random() < 0.5 else bytes(data)
     start, at = chance.randrange(len(source) + 1), _place(chance, data)
     size = chance.randrange(1, 60)
@@ -165,7 +165,7 @@ _CHANGES: list[Change] = [
 
 
 def _tar(data: bytes, chance: random.Random) -> bytes:
-    """Give members other types, and all headers the sums that they should have."""
+    """Change the types and other fields of some members, and correct the checksums of all headers."""
     tar = bytearray(data)
     for at in range(0, len(tar) - 511, 512):
         if tar[at + 257 : at + 262] == b"ustar":

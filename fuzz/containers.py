@@ -1,11 +1,11 @@
 """``python -m fuzz.containers [--minutes N] [NAME ...]``: read changed files of each container for N CPU minutes.
 
-Files of other tools are changed, one container after the other, and used as `packer._containers` and what is above it
-use them: they are recognised, listed, read, now and then indexed and converted. What comes of it is a listing whose
-ranges lie in its files, or an error of packer's. All else is a finding, and left in fuzz/findings: another exception, a
-crash, more than `_SECONDS` of CPU time or `_MEMORY` of memory, a file that was opened outside, a pickle that was run.
-What was refused at a place where nothing was refused before is changed further. Each container has a process of its
-own, one at a time; a table tells how often its files were used.
+Files of other tools are changed, one container after the other, and used like any source: they are recognised, listed
+and read, and now and then indexed and converted. The result must be a listing whose ranges lie in its files, or an
+error of packer. Everything else is a finding, and is kept in fuzz/findings: another exception, a crash, more than
+`_SECONDS` of CPU time or `_MEMORY` of memory, access to a file outside, or a pickle that was run. An input that is
+refused at a new line of code is changed further. Each container has a process of its own, one at a time; a table has
+the number of runs.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Files = dict[Path, bytes | None]
 
 
 class _TooSlow(BaseException):
-    """Too much CPU time was taken; no error, so that nothing takes it for one."""
+    """Raised after too much CPU time; no `Exception`, so that no code that handles errors catches it."""
 
 
 class Attack:
@@ -65,15 +65,15 @@ class Attack:
     name : str
         One of `fuzz.containerseeds.SEEDS`.
     root : Path
-        An empty directory. The files are below "work"; what is in "outside" is no business of theirs.
+        An empty directory. The files are below "work"; nothing may touch the files in "outside".
     seed : str
 
     Attributes
     ----------
     outcomes : dict of str to int
-        How many inputs were listed, refused, or taken for no container.
+        How many inputs were listed, refused, or not recognised as a container.
     findings : dict of str to str
-        What is wrong, and the whole story of it, by where it happened.
+        The details of each finding, by its signature.
     """
 
     def __init__(self, name: str, root: Path, seed: str) -> None:
@@ -98,7 +98,7 @@ class Attack:
             _use(seed.target, self._made, deep=True)
 
     def step(self) -> str:
-        """Use one changed input; return what is wrong, empty where nothing is."""
+        """Use one changed input; return the signature of a finding, or an empty text."""
         number, files = self._drawn()
         self._write(number, files)
         wrong, story = self._watched(number, files)
@@ -109,7 +109,7 @@ class Attack:
         return wrong
 
     def _drawn(self) -> tuple[int, Files]:
-        """Return a seed's number and what is changed of it: one file, further than before or not."""
+        """Return a seed's number and its changed files: one more change, of the seed or of an input that was kept."""
         chance = self._chance
         number, files = chance.randrange(len(self._seeds)), Files()
         if self._kept and chance.random() < 0.4:
@@ -133,7 +133,7 @@ class Attack:
                 path.write_bytes(data)
 
     def _watched(self, number: int, files: Files) -> tuple[str, str]:
-        """Use an input; return what is wrong, and the story of it."""
+        """Use an input; return the signature of a finding and its details, or empty texts."""
         reset_peak_memory()
         before, begun = peak_memory(), time.process_time()
         try:
@@ -151,7 +151,7 @@ class Attack:
         return "", ""
 
     def _placed(self, number: int, files: Files) -> str:
-        """Use an input; return where it was refused, or what kind of listing it is."""
+        """Use an input; return the line of code that refused it, or a description of the listing."""
         deep = self._chance.random() < 0.02
         try:
             place = _use(self._seeds[number].target, self._made, deep=deep)
@@ -167,7 +167,7 @@ class Attack:
 
 
 def _use(target: Path, made: Path, *, deep: bool) -> str:
-    """Recognise, list and read what is there; return what came of it, empty where it is no container."""
+    """Recognise, list and read a container; return a description of the listing, empty if it is no container."""
     found = find_container(paths) if (paths := named_paths(target)) else None
     if found is None:
         return ""
@@ -195,7 +195,7 @@ def _require_inside(source: ContainerSource) -> None:
 
 
 def _read(source: ContainerSource, index: int) -> bytes | None:
-    """Read a sample and its values; None where it is said what is wrong with its image."""
+    """Read a sample and its values; return its image, or None if packer refuses the image."""
     buffer = ReadBuffer()
     data = None
     with contextlib.suppress(PackerError):
@@ -207,7 +207,7 @@ def _read(source: ContainerSource, index: int) -> bytes | None:
 
 
 def _index(target: Path, made: Path, data: Sequence[bytes | None]) -> None:
-    """Write an index, which is intact, and has the same bytes where these are images."""
+    """Write an index; require that it is intact, and that it has the same bytes if these are encoded images."""
     path = made / "made.index"
     try:
         packer.index(target, path, overwrite=True)
@@ -226,14 +226,14 @@ def _convert(target: Path, made: Path) -> None:
 
 
 def _innermost(error: BaseException) -> str:
-    """Return where in packer's own code an error arose."""
+    """Return the innermost lines of packer's own code in the traceback of an error."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/packer/" in frame.filename]
     shown = (frames or traceback.extract_tb(error.__traceback__))[-2:]
     return " < ".join(f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in reversed(shown))
 
 
 def _keep(seed: Seed, wrong: str, story: str) -> None:
-    """Leave what something was found with in fuzz/findings."""
+    """Copy the files of a finding, and its details, to fuzz/findings."""
     findings = _ROOT / "fuzz" / "findings"
     findings.mkdir(exist_ok=True)
     kept = Path(tempfile.mkdtemp(prefix=f"container-{seed.directory.name}-", dir=findings))
@@ -242,7 +242,7 @@ def _keep(seed: Seed, wrong: str, story: str) -> None:
 
 
 def _work(name: str, root: Path, cpu: float, seed: str) -> None:
-    """Be the process of one container, for so many seconds of CPU time; print what came of it as a line of JSON."""
+    """Run as the process of one container for `cpu` seconds of CPU time; print results as lines of JSON."""
     warnings.simplefilter("ignore")
     warnings.simplefilter("error", RuntimeWarning)  # numbers that are too large for numpy
     attack = Attack(name, root, seed)
@@ -265,7 +265,7 @@ def _work(name: str, root: Path, cpu: float, seed: str) -> None:
 
 
 def _say(attack: Attack, count: int, seconds: float, slowest: float) -> None:
-    """Print what `Told` holds."""
+    """Print the values of a `Told`."""
     listed, refused = attack.outcomes["listed"], attack.outcomes["refused"]
     _print(json.dumps([count, listed, refused, seconds, slowest, [*attack.findings]]))
 
@@ -275,12 +275,12 @@ def _too_slow(number: int, frame: FrameType | None) -> None:
 
 
 class Told(NamedTuple):
-    """What a process says of a container.
+    """The results that a process prints for a container.
 
     Attributes
     ----------
     runs, listed, refused : int
-        How many inputs were used, and what came of them; the others were taken for no container.
+        How many inputs were used, listed and refused; the others were not recognised as a container.
     seconds, slowest : float
         CPU time of all, and of the one that took longest.
     findings : list of str
@@ -294,14 +294,14 @@ class Told(NamedTuple):
     findings: tuple[str, ...] = ()
 
     def and_then(self, later: Told) -> Told:
-        """Return what two processes say, one after the other."""
+        """Return the joint results of two processes, one after the other."""
         sums = [first + second for first, second in zip(self[:4], later[:4], strict=True)]
         found = tuple(dict.fromkeys(self.findings + later.findings))
         return Told(*sums, max(self.slowest, later.slowest), found)  # type: ignore[arg-type]
 
 
 def _campaign(name: str, cpu: float, seed: str) -> Told:
-    """Have a container's process run, and another one where it dies; return what they said."""
+    """Run a container's process, and start another one if it dies; return their results."""
     told = Told()
     while told.seconds < cpu - 1 and len(told.findings) < _MOST_FINDINGS:
         with tempfile.TemporaryDirectory(dir=process_directory("packer-fuzz-")) as directory:
@@ -322,7 +322,7 @@ def _campaign(name: str, cpu: float, seed: str) -> Told:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a campaign as the command line says; return 1 where something was found."""
+    """Run the campaign of a command line; return 1 if something was found."""
     parser = argparse.ArgumentParser(prog="python -m fuzz.containers", description=(__doc__ or "").split("\n\n")[1])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(SEEDS)}; by default all")
     parser.add_argument("--minutes", type=float, default=10, help="CPU time of each container")

@@ -72,7 +72,7 @@ def _golden(root: Path, *names: str) -> list[Seed]:
 
 
 def _file(directory: Path, name: str, data: bytes, beside: Mapping[str, bytes] | None = None) -> Seed:
-    """Write a file, and others beside it."""
+    """Write a file, and others next to it."""
     directory.mkdir(parents=True)
     for other, content in {name: data, **(beside or {})}.items():
         (directory / other).write_bytes(content)
@@ -80,7 +80,7 @@ def _file(directory: Path, name: str, data: bytes, beside: Mapping[str, bytes] |
 
 
 def _within(directory: Path, make: Callable[[Path], Path]) -> Seed:
-    """Have a file or a directory made in a directory of its own."""
+    """Make a file or a directory in a directory of its own."""
     directory.mkdir(parents=True)
     return Seed(directory, make(directory))
 

@@ -1,4 +1,4 @@
-"""What should not have come of a use of a pack, told so that the same fault is told in the same words."""
+"""Findings: forbidden outcomes of using a pack. The first line is the same for the same fault."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ PACKAGE = os.path.join(os.path.dirname(packer.__file__), "")
 
 
 class Finding(Exception):  # noqa: N818
-    """A use of a pack had another outcome than those that are promised."""
+    """Using a pack had an outcome that packer promises to exclude."""
 
 
 def finding_of(error: BaseException) -> Finding:
-    """Return the finding that an error is: its signature is where packer's own code raised it, or called what did."""
+    """Return an error as a finding; its signature is the line of packer's code that raised it or called what did."""
     frames = traceback.extract_tb(error.__traceback__)
     at = ([frame for frame in frames if frame.filename.startswith(PACKAGE)] or frames)[-1]
     where = f"{at.filename.removeprefix(PACKAGE)}:{at.lineno}"
@@ -25,7 +25,7 @@ def finding_of(error: BaseException) -> Finding:
 
 
 def require_memory(error: BaseException) -> None:
-    """Raise a finding where an error is one of memory, whatever it was turned into."""
+    """Raise a finding if an error is a failed allocation, or one of its causes is."""
     cause: BaseException | None = error
     seen: set[int] = set()
     while cause is not None and id(cause) not in seen:  # errors may be each other's context

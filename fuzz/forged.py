@@ -1,11 +1,11 @@
 """A campaign of forged packs: ``python -m fuzz.forged --count 1000 --seed 1``.
 
-Each forgery is used in a few of all ways, drawn at random, in a process whose memory is limited, that may not work for
-more than 10 s, nor take more than a minute, and that is watched for files beyond its directory and for programs. The
-campaign prints what was accepted and refused, by use and by format, and what should not have happened: tracebacks,
-hangs, memory, control characters, programs, files that were touched. The exit status is 1 where there is any of these.
+Each forgery is used in a few ways, drawn at random, in a process with limited memory. A use may take 10 s of CPU time
+and a minute on the clock; the process is watched for files outside of its directory and for programs. The campaign
+prints the numbers of accepted and refused uses, by use and by format, and the findings: tracebacks, hangs, memory,
+control characters, programs, files that were touched. The exit status is 1 if there are findings.
 
-``--only NUMBER`` repeats one forgery of a seed, with all that it prints; ``--keep DIRECTORY`` leaves its pack there.
+``--only NUMBER`` repeats one forgery of a seed, and prints its outcomes; ``--keep DIRECTORY`` leaves its pack there.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from packer._storage.files import process_directory
 from packer.testing.photos import draw_imagefolder
 
 _SECONDS = 10  # of work
-_PATIENCE_OF_USE = 60  # seconds on the clock, as others may be working too
+_PATIENCE_OF_USE = 60  # seconds on the clock, because other processes may be busy too
 _MEMORY = 1 << 30
 _A_PROCESS = 500  # forgeries
-_PATIENCE = 5  # seconds that a process has to end in by itself
+_PATIENCE = 5  # seconds in which a process must end by itself
 
 
 class Outcome(NamedTuple):
-    """What came of one use of a forgery: ``accepted``, ``refused`` or ``finding``, and what that was."""
+    """The outcome of one use of a forgery: ``accepted``, ``refused`` or ``finding``, with the finding's text."""
 
     number: int
     use: str
@@ -56,7 +56,7 @@ class Outcome(NamedTuple):
 class _Rooms:
     """The directories of a campaign, below one root.
 
-    ``given`` holds the images, ``outside`` what must stay as it is, with a stand-in for Ghostscript; ``work`` is
+    ``given`` has the images. ``outside`` has files that must not change, and a stand-in for Ghostscript. ``work`` is
     emptied before each forgery.
     """
 
@@ -80,7 +80,7 @@ class _Rooms:
         os.chdir(self.work)
 
     def empty(self) -> None:
-        """Remove what the forgery before left."""
+        """Remove the files of the previous forgery."""
         self.work.mkdir(exist_ok=True)
         for left in self.work.iterdir():
             shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
@@ -89,7 +89,7 @@ class _Rooms:
 
 
 class _Worker:
-    """What is done in a process of its own: forgeries are made and used."""
+    """Makes and uses forgeries, in a process of its own."""
 
     def __init__(self, rooms: _Rooms, seed: int) -> None:
         from fuzz.fields import with_fields
@@ -108,7 +108,7 @@ class _Worker:
         import fuzz.uses  # noqa: F401
 
     def run(self, numbers: Sequence[int], uses: Sequence[str], each: int, send: Any, log: Any) -> None:
-        """Make the forgeries and use each in so many ways; `send` gets a message before and after each use."""
+        """Make the forgeries and use each in `each` ways; `send` gets a message before and after each use."""
         from fuzz.forgeries import REFERENCES
         from fuzz.guard import Guard, limit_memory
         from fuzz.uses import CONTAINER_USES, Place
@@ -170,7 +170,7 @@ class _Worker:
 def campaign(
     numbers: Iterator[int], *, seed: int, uses: Sequence[str], each: int, keep: Path | None = None
 ) -> Iterator[Outcome]:
-    """Make forgeries and use them; yield what came of each use.
+    """Make forgeries and use them; yield the outcome of each use.
 
     Parameters
     ----------
@@ -228,7 +228,7 @@ def _in_a_process(worker: _Worker, numbers: Sequence[int], uses: Sequence[str], 
 
 
 def _lines(messages: Any, child: int, seconds: float) -> Iterator[Any]:
-    """Yield messages; kill the process that sends none for so long."""
+    """Yield messages; kill the process if it sends none for `seconds`."""
     with selectors.DefaultSelector() as selector:
         selector.register(messages, selectors.EVENT_READ)
         buffer = b""
@@ -241,7 +241,7 @@ def _lines(messages: Any, child: int, seconds: float) -> Iterator[Any]:
 
 
 def _serve(run: Callable[[Any, Any], None], writing: int, log: Any) -> None:
-    """Be the process: run, and end without Python's ends."""
+    """Run in the forked process, and exit without Python's clean-up."""
     status = 1
     try:
         run(lambda about: os.write(writing, json.dumps(about).encode() + b"\n"), log)
@@ -256,7 +256,7 @@ def _serve(run: Callable[[Any, Any], None], writing: int, log: Any) -> None:
 
 
 def _innermost(said: str) -> str:
-    """Return where in packer's own code a process was when it ended."""
+    """Return the line of packer's own code at which a process ended."""
     frames = [line.partition(PACKAGE)[2] for line in said.split("\n") if PACKAGE in line]
     return f" at {frames[0]}" if frames else ""
 
@@ -290,7 +290,7 @@ def report(outcomes: Sequence[Outcome]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a campaign as the command line says; return the exit status."""
+    """Run the campaign of a command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m fuzz.forged", description=(__doc__ or "").split("\n\n")[1])
     parser.add_argument("--count", type=int, default=1000, help="how many forgeries")
     parser.add_argument("--seed", type=int, default=0)

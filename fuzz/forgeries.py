@@ -1,7 +1,7 @@
-"""Packs as a stranger could make them: what lies in them has, half of the time, checksums that fit.
+"""Packs that an attacker could make; half of them have matching checksums.
 
 A forgery begins as an ordinary pack of drawn images. Its table and its manifest are changed, and then written by the
-format's own writer, so that what is wrong lies in the content and not in the form.
+format's own writer: so the content is wrong, and the format is valid.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Columns = dict[str, npt.NDArray[Any]]
 class Forgery(NamedTuple):
     """A forged pack: where it lies, its format (one of `FORGED_FORMATS`), its codec, and what was forged.
 
-    A file of another tool has `REFERENCES` as its kind, and its format is what it holds.
+    For a file of another tool, the kind is `REFERENCES`, and the format is that of its values.
     """
 
     path: Path
@@ -65,17 +65,17 @@ class Forgery(NamedTuple):
 
 
 class _Original(NamedTuple):
-    """An ordinary pack, opened, and what it says."""
+    """An ordinary pack, opened, with its contents."""
 
     reader: Reader
     parts: bool
-    data: list[list[bytes]]  # of each sample the image, and what it has of each field whose values are bytes
+    data: list[list[bytes]]  # for each sample, the image and the values of fields that are bytes
     columns: Columns
     document: dict[str, Any]
 
 
 class _Text:
-    """Stands for a manifest where a writer wants its text."""
+    """Takes the place of a manifest for writers, which need only its text."""
 
     schema = 1
 
@@ -119,7 +119,7 @@ class Originals:
         original = self._packs[format, codec]
         if kind == "values" and not _blob_fields(original.reader):
             kind = "images"
-        if kind in ("images", "values") and original.parts:  # whose samples are the parts'
+        if kind in ("images", "values") and original.parts:  # its samples are in the files of its parts
             kind = "files often"
         path = directory / (stem if original.parts else stem + FORMATS[format].suffixes[0])
         columns = {name: column.copy() for name, column in original.columns.items()}
@@ -155,7 +155,7 @@ class Originals:
         return Forgery(path, format, "keep", REFERENCES)
 
     def _lie(self, kind: str, columns: Columns, data: list[list[bytes]], chance: Random, fields: list[str]) -> Columns:
-        """Forge what lies in a table and the samples; return the columns, or others in their place."""
+        """Forge a table and samples; return the columns, which may be new ones."""
         if kind == "values":
             lies.lie_about_values(data, fields, columns, chance)
         elif kind == "images":
@@ -202,7 +202,7 @@ def _with_parts(path: Path, tree: Path, format: str, codec: str) -> Path:
 
 
 def _repeated(columns: Columns, times: int) -> Columns:
-    """Return the rows of a table many times over, all of which lead to the same few samples."""
+    """Repeat the rows of a table many times; all of them refer to the same few samples."""
     rows, names = len(columns["label"]), len(columns["names"])
     repeated = {name: np.tile(column, times) for name, column in columns.items()}
     repeated["name_end"] += np.repeat(np.arange(times) * names, rows)
@@ -210,7 +210,7 @@ def _repeated(columns: Columns, times: int) -> Columns:
 
 
 def _seal_samples(columns: Columns, data: list[list[bytes]] | None, reader: Reader) -> None:
-    """Make the checksums of the samples and values fit what the rows now say of them and lead to."""
+    """Compute the checksums of samples and values anew, for the changed rows and data."""
     try:
         rows = _table(columns).rows(np.arange(len(columns["crc32c"])))
     except IndexError:  # columns of different lengths
@@ -253,7 +253,7 @@ def _write(path: Path, original: _Original, data: list[list[bytes]], columns: Co
         offset = writer.append(Sample("a/b", 0, parts[0], 1, 1, tuple(parts[1:]))).offset
         if parts != original.data[number]:
             columns["offset"][number] = offset
-    if data != original.data:  # what stands after them lies elsewhere too, and so does what is said of the column
+    if data != original.data:  # later samples have moved, too: offsets and the checksums of columns change
         text = _relocated(columns, data, original, body)
     writer.commit(_Text(text), _table(columns))  # type: ignore[arg-type]
     writer.close()

@@ -1,6 +1,6 @@
 """Watching a process that reads a stranger's pack: the files that it opens, the programs it starts, its memory.
 
-A process is watched by Python's audit events, and by what lies in a directory that it has no business in.
+A process is watched by Python's audit events, and by the content of a directory that it must not touch.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _TRUSTED = ("packer.", "torch", "numpy", "collections", "_codecs")
 
 
 class Guard:
-    """Notes what happens beyond a directory.
+    """Records accesses outside of a directory.
 
     Parameters
     ----------
     inside : Path
         Where files may be written.
     outside : Path
-        What must neither be read nor changed.
+        A directory whose files must neither be read nor changed.
     trusted : tuple of str
-        What the modules begin with that a pickle may name.
+        The prefixes of modules that a pickle may import.
     """
 
     def __init__(self, inside: Path, outside: Path, trusted: tuple[str, ...] = _TRUSTED) -> None:
@@ -52,7 +52,7 @@ class Guard:
 
     @contextmanager
     def watch(self) -> Iterator[list[str]]:
-        """Give a list that holds, at the end, what was done that must not be."""
+        """Yield a list, which has the forbidden actions after the block."""
         before = self._content()
         self._found, self._watching = [], True
         _guards.append(self)
@@ -104,7 +104,7 @@ _guards: list[Guard] = []
 
 @functools.cache
 def _add_hook() -> None:
-    """Let guards hear audit events, as long as the process lives: what hears them once cannot be taken away."""
+    """Pass audit events to the guards until the process ends: an audit hook cannot be removed."""
 
     def hear(event: str, arguments: tuple[Any, ...]) -> None:
         for guard in _guards:
@@ -114,14 +114,14 @@ def _add_hook() -> None:
 
 
 def limit_memory(size: int) -> None:
-    """Let this process take no more than `size` bytes beyond what it has, where the system can do that."""
+    """Limit this process to `size` bytes more than it has now, if the system supports that."""
     if sys.platform == "linux":
         had = 1024 * _status("VmData")
         resource.setrlimit(resource.RLIMIT_DATA, (had + size, had + size))
 
 
 def reset_peak_memory() -> None:
-    """Let `peak_memory` count from now on, where the system can do that."""
+    """Let `peak_memory` count from now on, if the system supports that."""
     if sys.platform == "linux":
         with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
             file.write("5")

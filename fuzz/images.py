@@ -1,4 +1,4 @@
-"""Targets that read images: what they are, their pixels, rectangles of them, and tiled JPEGs made of them."""
+"""Targets that read images: their headers, their pixels, rectangles of them, and tiled JPEGs made of them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _COMPILED = jpeg_tiles._native is not None
 
 
 def sniff(data: bytes) -> None:
-    """Say what an image is, from its bytes."""
+    """Determine the type and the size of an image."""
     read_header(data)
     try:
         info = inspect(data, MAX_PIXELS)
@@ -45,7 +45,7 @@ def sniff(data: bytes) -> None:
 
 
 def image(data: bytes) -> None:
-    """Decode an image: every decoder gives Pillow's pixels, of the size that was announced, or refuses too."""
+    """Decode an image: every decoder gives Pillow's pixels, with the announced size, or refuses if Pillow does."""
     for exif in ("ignore", "apply"):
         _, problem = disagreement(data, ("auto", *installed_decoders()), exif, MAX_PIXELS)
         assert problem is None, problem
@@ -86,7 +86,7 @@ def _region(data: bytes, rectangle: Rectangle, size: tuple[int, int], exif: str)
 def _require_same(
     pixels: npt.NDArray[np.uint8], data: bytes, rectangle: Rectangle, size: tuple[int, int], exif: str
 ) -> None:
-    """Assert that the pixels of a rectangle are those of the whole, where that can be decoded."""
+    """Assert that the pixels of a rectangle are those of the whole image, if that can be decoded."""
     top, left, height, width = rectangle
     assert pixels.shape == (height, width, 3)
     whole: npt.NDArray[np.uint8] | None
@@ -107,7 +107,7 @@ def _require_same(
 
 
 def _truthful(data: bytes, tiles: Tiles) -> bool:
-    """Tell whether the markers of a scan are those of its tiles, and where the table says, and no others."""
+    """Tell whether a scan has exactly the markers of its tiles, at the offsets in its table."""
     scan = np.frombuffer(data[tiles.scan : tiles.group_ends[-1]], np.uint8)
     markers = np.flatnonzero(scan[:-1] == 0xFF)
     markers = markers[scan[markers + 1] != 0]
@@ -120,7 +120,7 @@ def _truthful(data: bytes, tiles: Tiles) -> bool:
 
 
 def draw(data: bytes) -> None:
-    """Draw a window of a resized rectangle: it has the pixels of Pillow and torch, or is left to them.
+    """Draw a window of a resized rectangle: packer's C gives the pixels of Pillow and torch, or leaves it to them.
 
     The whole image is decoded as well: what packer's own decoder accepts, Pillow does not refuse.
     """
@@ -145,7 +145,7 @@ def draw(data: bytes) -> None:
 
 
 def _expected(whole: npt.NDArray[np.uint8], box: Box) -> npt.NDArray[np.uint8]:
-    """Return the window that torch draws of an image, padded by numpy."""
+    """Return the window of an image as torch resizes it, padded by numpy."""
     part, (top, left, height, width) = visible_part(box)._replace(flip=0), box.rectangle
     pixels = whole[top : top + height, left : left + width]
     if box.scaled == (height, width):  # then torch is given the window alone
@@ -158,7 +158,7 @@ def _expected(whole: npt.NDArray[np.uint8], box: Box) -> npt.NDArray[np.uint8]:
 
 
 def _box(controls: bytes, size: tuple[int, int]) -> Box:
-    """Return what the controls of `draw` want of an image of that height and width, and the window's."""
+    """Return the box that the controls of `draw` give for an image of that height and width."""
     top, left = controls[0] * size[0] // 256, controls[1] * size[1] // 256
     height, width = 1 + controls[2] * (size[0] - top - 1) // 255, 1 + controls[3] * (size[1] - left - 1) // 255
     scaled = controls[4] or height, controls[5] or width
@@ -177,7 +177,7 @@ def _drawn(data: bytes, size: tuple[int, int], box: Box) -> npt.NDArray[np.uint8
 
 
 def unchanged(data: bytes) -> None:
-    """Decode an image as it is stored: the numbers that Pillow opens, or more bits; and of masks, windows alone."""
+    """Decode an image without conversion: values are Pillow's or have more bits, and windows of masks agree."""
     controls, picture = data[:DRAW_CONTROLS].ljust(DRAW_CONTROLS, b"\0"), data[DRAW_CONTROLS:]
     for stored in {picture, sealed_chunks(picture)}:
         try:
@@ -209,7 +209,7 @@ def _opened(data: bytes) -> npt.NDArray[Any] | None:
 
 
 def transcode(data: bytes) -> None:
-    """Make a tiled JPEG of a JPEG: it has the same pixels, or none is made."""
+    """Make a tiled JPEG of a JPEG: it has the same pixels, or the JPEG is refused."""
     try:
         inspect(data, MAX_PIXELS)
         made = jpeg_tiles.transcode(data)

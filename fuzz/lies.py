@@ -99,7 +99,7 @@ def lie_in_names(columns: Columns, outside: str, chance: Random) -> None:
 
 
 def list_files_often(document: dict[str, Any], columns: Columns, data: int, times: int) -> None:
-    """Let a pack with parts list its files many times, and have as many rows, no two of which seem to overlap."""
+    """Let a pack with parts list its files many times, with as many rows, so that no rows seem to overlap."""
     rows = len(columns["label"])
     for name in columns:
         columns[name] = np.tile(columns[name], times)
@@ -188,7 +188,7 @@ def _change_in(container: Any, chance: Random) -> None:
 
 
 def text_of(document: dict[str, Any]) -> bytes:
-    """Return a manifest's text, with what is not JSON where it belongs."""
+    """Return a manifest's text, with texts that are not JSON in the places that stand for them."""
     text = json.dumps(document, separators=(",", ":"))
     for stands_for, raw in _RAW.items():
         text = text.replace(f'"{stands_for}"', raw)
@@ -229,7 +229,7 @@ def lie_in_files(path: Path, outside: Path, chance: Random) -> None:
 
 
 def _add_holes(file: Path) -> None:
-    """Let a file grow by bytes that are nowhere on the disk, but where this process may have no file as large."""
+    """Extend a file by a hole, unless this process may not make a file that large."""
     try:
         os.truncate(file, _HOLES)
     except OSError as error:
@@ -238,7 +238,7 @@ def _add_holes(file: Path) -> None:
 
 
 def _add_bomb(file: Path) -> None:
-    """Add a member to a zip that becomes three thousand times as large as it is when it is unpacked."""
+    """Add a member to a zip that takes a thousand times its size, `_HOLES` bytes, when it is unpacked."""
     if not zipfile.is_zipfile(file):
         return
     with zipfile.ZipFile(file, "a") as archive:
@@ -246,11 +246,11 @@ def _add_bomb(file: Path) -> None:
         block = compressor.compress(bytes(1 << 20)) + compressor.flush(zlib.Z_FULL_FLUSH)
         member = zipfile.ZipInfo(f"{file.stem}/data/{len(archive.namelist())}")
         archive.writestr(member, block * (_HOLES >> 20))
-        member.compress_type, member.file_size = zipfile.ZIP_DEFLATED, _HOLES  # what the directory says counts
+        member.compress_type, member.file_size = zipfile.ZIP_DEFLATED, _HOLES  # readers use the central directory
 
 
 def lie_about_values(data: list[list[bytes]], fields: list[str], columns: Columns, chance: Random) -> None:
-    """Put values into a pack that are none of their fields' kinds; `fields` are those whose values are bytes."""
+    """Put values into a pack that are invalid in their fields; `fields` are those whose values are bytes."""
     for _ in range(chance.choice([1, 2, 5])):
         number, place = chance.randrange(len(data)), chance.randrange(len(fields))
         data[number][place + 1] = odd_value(chance)

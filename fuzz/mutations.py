@@ -99,7 +99,7 @@ def _length_of_a_segment(chance: random.Random, data: bytes, others: Sequence[by
 
 
 def _order_of_segments(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Leave a segment out, write it twice, or take one of another image."""
+    """Remove a segment, repeat it, or add one of another image."""
     _, begin, end = chance.choice(_segments(data))
     other = chance.choice(others)
     _, other_begin, other_end = chance.choice(_segments(other))
@@ -167,7 +167,7 @@ def _frame(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes
 
 
 def _restart_marker(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Take away, write twice, renumber or move a restart marker, or change their distance."""
+    """Remove, repeat, renumber or move a restart marker, or change the restart interval."""
     places = [at for at in range(len(data) - 1) if data[at] == 0xFF and 0xD0 <= data[at + 1] <= 0xD7]
     interval = data.find(b"\xff\xdd\0\x04")
     if interval >= 0 and (not places or chance.random() < 0.3):
@@ -180,7 +180,7 @@ def _restart_marker(chance: random.Random, data: bytes, others: Sequence[bytes])
 
 
 def _scans(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Leave a scan out, write it twice, put it elsewhere, or change its header, which says what it brings."""
+    """Remove, repeat or move a scan, or change its header."""
     starts = [at for at in range(len(data) - 9) if data[at : at + 2] == b"\xff\xda"]
     if not starts:
         return data

@@ -29,7 +29,7 @@ PARTS = ("part-00000", "part-00001")
 _PTH_FILES = ("manifest.json", "table.pth", "shard-00000.pth")
 _CROPS = (ResizeCenterCrop(5, 9), RandomResizedCrop(7, scale=(0.01, 0.3), flip=0.5))
 
-_directory = process_directory("packer-fuzz-")  # libFuzzer ends a process at once: the next one removes it
+_directory = process_directory("packer-fuzz-")  # libFuzzer exits without clean-up: the next process removes it
 _open_manifest = Manifest.from_json.__func__  # type: ignore[attr-defined]
 
 
@@ -72,7 +72,7 @@ def parts(data: bytes) -> None:
 
 
 def manifest(data: bytes) -> None:
-    """Read a manifest; what is accepted comes back as it was."""
+    """Read a manifest; if it is accepted, it is written and read again without a change."""
     try:
         read = Manifest.from_json(sealed_manifest(data), "manifest")
     except PackerError:
@@ -134,7 +134,7 @@ def _read_all(reader: Reader) -> None:
 
 
 def _read_crops(path: Path) -> None:
-    """Read crops of the first samples, and their corners; images that would take long are left out."""
+    """Read crops of the first samples, and single pixels in corners; images that would take long are skipped."""
     dataset = open_dataset(path, output="numpy", check="never", crop=_CROPS[0])
     with dataset.reader as reader:
         for crop, index in itertools.product(_CROPS, range(min(len(reader), 3))):

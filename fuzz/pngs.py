@@ -67,7 +67,7 @@ def drawn_png(chance: random.Random, interlaced: bool) -> bytes:
 
 
 def drawn_pngs(chance: random.Random, count: int) -> list[bytes]:
-    """Draw PNGs; every third is one that Pillow writes of a photo."""
+    """Draw PNGs; every third is a photo that Pillow encodes."""
     made = []
     for number in range(count):
         if number % 3:
@@ -83,7 +83,7 @@ def drawn_pngs(chance: random.Random, count: int) -> list[bytes]:
 
 
 def changed_png(chance: random.Random, data: bytes, others: Sequence[bytes]) -> tuple[str, bytes]:
-    """Return the name of a change, and a PNG that was changed so; of most, the checksums fit again."""
+    """Return the name of a change, and a PNG with that change; most have matching checksums again."""
     name = chance.choice([*_ANY, "order of chunks", "header"])
     if name == "order of chunks":
         changed = _reordered(chance, data)
@@ -96,7 +96,7 @@ def changed_png(chance: random.Random, data: bytes, others: Sequence[bytes]) -> 
 
 
 def _reordered(chance: random.Random, data: bytes) -> bytes:
-    """Leave a chunk out, write it twice, or put it elsewhere."""
+    """Remove, repeat or move a chunk."""
     pieces, at = [], 8
     while at + 12 <= len(data):
         end = at + 12 + int.from_bytes(data[at : at + 4], "big")

@@ -1,7 +1,7 @@
-"""Files of other tools whose values refer to one thing many times, or to themselves, in a few bytes.
+"""Files of other tools whose values refer to one object many times, or to themselves, in a few bytes.
 
-The values are pickles, as opcodes drawn at random; values of ``pyarrow.serialize``, whose unions and lists point where
-they like; columns of Arrow and Parquet; keys of LMDB that lead to one page; and MessagePack in many levels.
+The values are pickles, as opcodes drawn at random; values of ``pyarrow.serialize`` with arbitrary offsets in unions and
+lists; columns of Arrow and Parquet; keys of LMDB that refer to one page; and MessagePack with many levels.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CALLED = (
     *(b"cnumpy.core.multiarray\nscalar\n", b"cnumpy.core.multiarray\n_reconstruct\n", b"cos\nsystem\n"),
     *(b"cnumpy._core.numeric\n_frombuffer\n", b"cbuiltins\neval\n"),
 )
-_KEPT = 250  # things of a memo, whose numbers have a byte
+_KEPT = 250  # entries of a memo, whose numbers are single bytes
 
 
 def forge_references(kind: str, path: Path, image: bytes, chance: Random) -> None:
@@ -60,7 +60,7 @@ class _Program:
         self._keep(b"B" + struct.pack("<I", len(image)) + image)
 
     def written(self, *, as_dict: bool = False, alone: bool = False) -> bytes:
-        """Return the pickle of an image and what was made, in a tuple or a dict; or of this `alone`."""
+        """Return the pickle of a tuple or a dict of the image and random objects; if `alone`, of a list without it."""
         chance = self._chance
         self._keep(b"K\x01")
         self._keep(b"X" + struct.pack("<I", size := chance.choice(_LONG)) + b"x" * size)
@@ -95,13 +95,13 @@ class _Program:
             )
 
     def _keep(self, made: bytes) -> None:
-        """Add opcodes that push a thing, which goes to the memo."""
+        """Add opcodes that push an object, and store it in the memo."""
         if self._count < _KEPT:
             self._written += made + b"q" + bytes([self._count]) + b"0"
             self._count += 1
 
     def _any(self) -> bytes:
-        """Return the opcode that pushes something of the memo: mostly one of the last ones."""
+        """Return the opcode that pushes an entry of the memo, mostly the last one."""
         chance = self._chance
         last = self._count - 1
         at = last if chance.random() < 0.6 else chance.randrange(0 if self._wild else min(1, last), last + 1)
@@ -129,7 +129,7 @@ def _unions(path: Path, image: bytes, chance: Random) -> None:
 
 
 def _union(chance: Random) -> Any:
-    """Return a union whose elements are one thing many times: a list of such, or a number, a text or bytes."""
+    """Return a union that has one element many times: a number, a text, bytes, or a list of such unions."""
     leaf: Any = chance.choice(
         [
             lambda: ("2", pa.array([7])),
@@ -205,7 +205,7 @@ def _images(image: bytes, rows: int = 3) -> dict[str, Any]:
 
 
 def _column(chance: Random) -> Any:
-    """Return three rows that are many values in few bytes."""
+    """Return three rows with many values in few bytes."""
     each = chance.choice([10, 1000, 1_000_000, 500_000_000])
     return chance.choice([_nothings, _runs, _views, _repeated, _numbered])(each, chance)
 
@@ -231,7 +231,7 @@ def _views(each: int, chance: Random) -> Any:
 
 
 def _numbered(each: int, chance: Random) -> Any:
-    """Return numbers of one text, in a list each where a row has many."""
+    """Return indices that all refer to one text of a dictionary; each row is a list if it has several."""
     each = min(each, 1_000_000)
     text = pa.array(["x" * chance.choice(_LONG)])
     numbers = pa.DictionaryArray.from_arrays(pa.array([0] * 3 * each, pa.int8()), text)
@@ -269,7 +269,7 @@ def _shared_pages(path: Path, image: bytes, chance: Random) -> None:
 
 
 def _own_pages(data: bytes) -> Iterable[tuple[int, int]]:
-    """Yield where the nodes of large values lie, and where in them the numbers of their pages."""
+    """Yield the offsets of the nodes of large values, and of the page numbers in them."""
     for start in range(0, len(data), PAGE):
         _, _, flags, lower, _ = PAGE_HEADER.unpack_from(data, start)
         if flags == P_LEAF:
@@ -303,7 +303,7 @@ def _change(path: Path, chance: Random) -> None:
 
 
 def _changed(data: bytes, chance: Random) -> bytes:
-    """Return bytes of which some are others: mostly a small number in the place of four."""
+    """Return bytes in which four bytes are replaced by a number, up to ten times; most numbers are small."""
     made = bytearray(data)
     for _ in range(chance.choice([1, 1, 3, 10])):
         at = chance.randrange(max(1, len(made) - 4))

@@ -1,4 +1,4 @@
-"""Several pieces as one input, and checksums made to fit: they would keep a fuzzer out of what they protect."""
+"""Several files as one input; and corrected checksums, because wrong ones would stop a fuzzer early."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def joined(*parts: bytes) -> bytes:
 
 
 def split(data: bytes, count: int) -> list[bytes]:
-    """Return so many files of an input; what it lacks is empty."""
+    """Return the `count` files of an input; missing ones are empty."""
     parts = []
     for _ in range(count):
         length = int.from_bytes(data[:4], "little")
@@ -27,13 +27,13 @@ def split(data: bytes, count: int) -> list[bytes]:
 
 
 def sealed_manifest(text: bytes) -> bytes:
-    """Return a manifest with the checksum that fits the rest of it."""
+    """Return a manifest with a matching checksum."""
     body = text.rpartition(_SEAL)[0] or text
     return body + _SEAL + b"%08x" % google_crc32c.value(body) + b'"}'
 
 
 def sealed_chunks(data: bytes) -> bytes:
-    """Return a PNG whose chunks have the checksums that fit them."""
+    """Return a PNG whose chunks have matching checksums."""
     if not data.startswith(b"\x89PNG\r\n\x1a\n"):
         return data
     sealed, at = bytearray(data), 8
@@ -47,7 +47,7 @@ def sealed_chunks(data: bytes) -> bytes:
 
 
 def sealed_tiles(data: bytes) -> bytes:
-    """Return a JPEG whose first tile segment has the checksum that fits its table and the header after it."""
+    """Return a JPEG whose first tile segment has a checksum that matches its table and the header after it."""
     at = data.find(_TILES)
     if at < 4 or len(data) < at + 20:
         return data

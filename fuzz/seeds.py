@@ -1,4 +1,4 @@
-"""Where fuzzing starts: small packs of each format and in parts, images of each type, manifests and tables.
+"""Seeds for fuzzing: small packs of each format and in parts, images of each type, manifests and tables.
 
 ``python -m fuzz.seeds DIRECTORY`` writes a folder of files for each target, and prints the targets' names.
 """
@@ -106,13 +106,12 @@ def _bytes_of_parts(path: Path) -> bytes:
 
 
 def _controls(number: int) -> bytes:
-    """Return what stands before an image in the inputs of `region`: rectangles here and there, now and then halved."""
+    """Return the controls before an image in the inputs of `region`: various rectangles, sometimes halved."""
     return bytes([(37 * number) % 256, (91 * number) % 256, 60, 90, number % 4 if number % 3 == 0 else 0, number % 2])
 
 
 def _draw_controls(number: int) -> bytes:
-    """Return what stands before an image in the inputs of `draw`: all of it, rectangles, windows, with and without
-    resizing."""
+    """Return the controls before an image in the inputs of `draw`: the whole image, or a rectangle, or a window."""
     rectangle = (0, 0, 255, 255) if number % 3 == 0 else ((53 * number) % 256, (97 * number) % 256, 120, 200)
     scaled = (0, 0) if number % 2 == 0 else (20 + number, 31)
     window = (255, 255, 0, 0) if number % 4 < 2 else (120, 200, 60, 200)
@@ -120,14 +119,14 @@ def _draw_controls(number: int) -> bytes:
 
 
 def long_scans() -> Iterator[bytes]:
-    """Yield JPEGs whose scans are longer than what a decoder has at hand, without and with restarts."""
+    """Yield JPEGs whose scans are longer than a decoder's buffer, without and with restarts."""
     noise = Image.fromarray(np.random.default_rng(5).integers(0, 256, (40, 120, 3), np.uint8))
     for restarts in (0, 1, 20):
         yield _encoded(noise, "JPEG", quality=100, subsampling=0, restart_marker_blocks=restarts)
 
 
 def high_chroma() -> bytes:
-    """Return a JPEG of which the chroma is half as high as the luma, but as wide: one of the other kind, turned."""
+    """Return a JPEG whose chroma has half the height and the full width of the luma: 4:2:2 with a changed header."""
     data = bytearray(_encoded(Image.fromarray(draw_photo(np.random.default_rng(7), 16, 32)), "JPEG", subsampling=1))
     frame = data.index(b"\xff\xc0") + 4
     data[frame + 1 : frame + 5] = struct.pack(">HH", 32, 16)
@@ -190,7 +189,7 @@ def tiled() -> Iterator[bytes]:
 
 
 def _regrouped(data: bytes, group: int, entry: int) -> bytes:
-    """Return a tiled JPEG whose table has an entry of so many bytes a `group` of rows; small ones have one group."""
+    """Return a tiled JPEG whose table has an entry of `entry` bytes for each `group` rows of tiles."""
     tiles = read_tiles(data)
     assert tiles is not None
     scan = np.frombuffer(data[tiles.scan : tiles.group_ends[-1]], np.uint8)

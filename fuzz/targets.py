@@ -1,4 +1,4 @@
-"""What is fuzzed: functions of bytes that may raise `PackerError` and nothing else, and whose promises are asserted."""
+"""The targets of fuzzing: functions of bytes that assert packer's promises and may raise nothing but `PackerError`."""
 
 from __future__ import annotations
 

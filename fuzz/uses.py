@@ -1,7 +1,7 @@
-"""What is done with a pack: every command, and every way to read one in code.
+"""Uses of a pack: every command, and every way to read a pack in Python.
 
-A use either is refused, by `PackerError` or the exit status that stands for it, or does what it says. Any other outcome
-raises `Finding`.
+A use is either refused, by `PackerError` or its exit status, or works as documented. Any other outcome raises
+`Finding`.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ _CROPS = (
 )
 _REENCODING = {"--codec", "--resize", "--tiles"}
 _MOST = 8  # samples that are read one by one
-_SMALL = 1 << 20  # bytes; what PNG adds to raw pixels, and a list of labels has
+_SMALL = 1 << 20  # bytes that a list of labels and PNG's overhead over raw pixels may take
 _SIDE = 64  # pixels, of a region
 
 
 class Place(NamedTuple):
-    """Where a forged pack lies, and what is used together with it.
+    """The path of a forged pack, and the paths that are used together with it.
 
     Attributes
     ----------
     pack : Path
     work : Path
-        What is written goes there.
+        The directory that uses write to.
     intact : Path
         An ordinary pack with the same classes.
     tree : Path
@@ -69,12 +69,12 @@ class Place(NamedTuple):
 
 
 def use(name: str, place: Place, chance: Random) -> bool:
-    """Use a pack in one way of `USES`; return whether it was accepted, else it was refused.
+    """Use a pack in one way of `USES`; return True if it was accepted, False if it was refused.
 
     Raises
     ------
     Finding
-        If neither is true. The first line is its signature: the same fault has the same.
+        If neither is true. The first line is its signature, the same for the same fault.
     """
     try:
         return USES[name](place, chance)
@@ -119,7 +119,7 @@ _causes: list[BaseException] = []
 
 
 def _recording(end: Callable[[str, str], None]) -> Callable[[str, str], None]:
-    """Note the error that a command turns into a line and a status."""
+    """Record the error that a command turns into a line and a status."""
 
     def ended(message: str, status: str) -> None:
         error = sys.exc_info()[1]
@@ -156,7 +156,7 @@ def _run(line: list[str]) -> int:
 
 
 def _is_pack(path: Path) -> bool:
-    """Tell a pack from a file of another tool, whose values may grow by as much as they are allowed."""
+    """Tell a pack from a file of another tool, whose values may legitimately grow when they are converted."""
     try:
         open_pack(path, check="never").close()
     except PackerError:
@@ -165,7 +165,7 @@ def _is_pack(path: Path) -> bool:
 
 
 def _require_made(command: str, place: Place, made: Path, keeps: bool) -> None:
-    """Require that what a command made of a pack, and called good, is whole, and no bomb where it `keeps` images."""
+    """Require that the result of a successful command is intact and, if it `keeps` images, not far larger."""
     if command == "export":
         _require_exported(place, made)
         return
@@ -183,11 +183,11 @@ def _require_made(command: str, place: Place, made: Path, keeps: bool) -> None:
 
 
 def _require_exported(place: Place, made: Path) -> None:
-    """Require that a pack became as many files as it has samples and values, and no more bytes than it has."""
+    """Require that an export has about as many files as the pack has samples and values, and not far more bytes."""
     files, had = _sizes(made), _sizes(place.pack)
     with open_pack(place.pack) as reader:
         values = len(reader.fields) * len(reader)
-        if not len(reader) <= len(files) <= len(reader) + values + 2:  # labels, and what else is said of the samples
+        if not len(reader) <= len(files) <= len(reader) + values + 2:  # labels.csv, and the file with the other fields
             raise Finding(f"export made {len(files)} files of {len(reader)} samples with {len(reader.fields)} fields")
     if beside := {*os.listdir(place.work)} - {made.name, place.pack.name}:
         raise Finding(f"export made something beside its directory\n{beside}")
@@ -207,7 +207,7 @@ def _sizes(path: Path) -> list[int]:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Let packer's errors pass in silence; make a finding of every other one."""
+    """Ignore packer's errors; turn every other one into a finding."""
     try:
         yield
     except Finding:
@@ -219,7 +219,7 @@ def _refusals() -> Iterator[None]:
 
 
 def _reading(read: Callable[[ImageDataset, Place, Random], None]) -> Callable[[Place, Random], bool]:
-    """Return a use that opens a dataset and reads it; it counts as accepted where it could be opened."""
+    """Return a use that opens a dataset and reads it; it counts as accepted if the dataset could be opened."""
 
     def run(place: Place, chance: Random) -> bool:
         settings: dict[str, Any] = {

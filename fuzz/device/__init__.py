@@ -1,1 +1,1 @@
-"""Fuzzing of the twin of the device's kernels."""
+"""Fuzzing of the GPU kernels' twin, the same code compiled for the processor."""

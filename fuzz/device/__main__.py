@@ -1,7 +1,7 @@
 """``python -m fuzz.device [TILES [SEED]]``: run the kernels' twin over changed tiles, under the compiler's sanitizers.
 
-So many tiles are changed, 100,000 by default, of crops of drawn photos of all samplings. The last line says how many
-were found damaged, or which arguments of the driver ended it.
+TILES tiles are changed, 100,000 by default; they are from crops of drawn photos with all chroma subsamplings. The last
+line has the number of tiles that were found damaged, or the driver's arguments that repeat a crash.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def compile_driver(directory: Path, sources: Path = SOURCES) -> Path:
 
 
 def write_batches(directory: Path) -> list[Path]:
-    """Write batches of crops, an image or three each."""
+    """Write batches of crops, of one image or three."""
     chance, paths = random.Random(3), []
     for subsampling in SUBSAMPLINGS:
         for size in SIZES:
@@ -72,7 +72,7 @@ def _written(batch: Batch) -> bytes:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fuzz; return 1 where something was found."""
+    """Fuzz; return the driver's exit status, which is not 0 if something was found."""
     parser = argparse.ArgumentParser(prog="python -m fuzz.device")
     parser.add_argument("tiles", nargs="?", type=int, default=100_000, help="how many are changed")
     parser.add_argument("seed", nargs="?", type=int, default=1)

@@ -3,8 +3,8 @@
 
        driver TILES SEED FILE ...
 
-   Each file is a batch, as `__main__.py` writes it. Every buffer has memory of its own, of exactly its size. The program ends
-   when so many tiles were changed, and prints how many states of each kind there were. */
+   Each file is a batch, as `__main__.py` writes it. Every buffer has memory of its own, of exactly its size. The
+   program ends after TILES changed tiles, and prints how many of them had each status. */
 
 #include "kernels.c"
 
@@ -87,7 +87,7 @@ read_batch(Buffers *batch, const char *path)
     fclose(from);
 }
 
-/* Changes some bytes of a group of tiles, in one tile or at the border of two. */
+/* Changes some bytes of a group of tiles, within a tile or at the border of two. */
 static void
 change_tiles(const Buffers *batch)
 {

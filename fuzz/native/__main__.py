@@ -35,7 +35,7 @@ _LIMITS = ("-timeout=10", "-rss_limit_mb=2048", "-max_len=32768")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fuzz; return 1 where something was found, or a planted fault was not."""
+    """Fuzz; return 1 if something was found, or if a planted fault was not found."""
     parser = argparse.ArgumentParser(prog="scripts/fuzz-native")
     parser.add_argument("--planted", action="store_true", help="find the planted faults instead")
     parser.add_argument("--gcc", action="store_true", help="do as where there is no clang")
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             say("planted: no fault is planted: this needs the program patch")
             return 0
         patches = [patch for patch in sorted(PLANTED.glob("*.patch")) if _target_of(patch) in targets]
-        compile_targets(made[0], sorted(set(map(_target_of, patches))))  # of which a copy compiles what is patched
+        compile_targets(made[0], sorted(set(map(_target_of, patches))))  # a copy compiles only the file that is patched
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             return int(list(pool.map(functools.partial(find_planted, made[0]), patches)) != [True] * len(patches))
     found: list[Path] = []
@@ -77,7 +77,7 @@ def say(*lines: object) -> None:
 
 
 def folders(target: str) -> list[Path]:
-    """Return where the seeds of a target lie, and what was found once."""
+    """Return the folders of a target: its seeds, and inputs that were once findings."""
     return [path for path in (BUILT / "seeds" / target, FOUND / target) if path.is_dir()]
 
 
@@ -94,7 +94,7 @@ def fuzz(target: str, program: Path, build: Build, seconds: float) -> Path | Non
 
 
 def _run(program: Path, seconds: float, prefix: str, *inputs: Path) -> tuple[str, str | None]:
-    """Return the last line of a run, and all that it said where it found something."""
+    """Return the last line of a run's output, and all of it if the run found something."""
     times = (f"-max_total_time={max(1, round(seconds))}", f"-artifact_prefix={prefix}")
     result = subprocess.run(
         [program, *_LIMITS, *times, *inputs], capture_output=True, text=True, errors="replace", check=False
@@ -104,7 +104,7 @@ def _run(program: Path, seconds: float, prefix: str, *inputs: Path) -> tuple[str
 
 
 def _finding(log: str) -> Path:
-    """Return the path of the input that a run was ended by."""
+    """Return the path of the input that ended a run."""
     lines = [line for line in log.splitlines() if "Test unit written to" in line]
     return Path(lines[-1].split("Test unit written to ")[1]) if lines else Path("(no input was written)")
 

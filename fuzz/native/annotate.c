@@ -1,5 +1,5 @@
-/* Tables of where the tiles are, of JPEGs whose restart markers make tiles: with one, the pixels are those of before, and so are
-   those of a rectangle, of which no other tiles are read. */
+/* Adding a table of tiles to JPEGs whose restart markers make tiles: the pixels do not change, neither of the whole
+   image nor of a rectangle, for which only its own tiles are read. */
 
 #include "target.h"
 #include "../../packer/_images/native/native.h"

@@ -65,7 +65,7 @@ _CLANG = (
         False,
         0.75,
     ),
-    # This sanitizer knows too little of vectors. The other build compares what they give with what plain C gives.
+    # This sanitizer does not know all vector instructions, so only plain C is built; the other build compares both.
     Build(
         "memory",
         "clang",
@@ -79,18 +79,18 @@ _GCC = (Build("address and undefined", "gcc", (_BOTH, "-fsanitize-coverage=trace
 
 
 def builds(gcc: bool = False) -> tuple[Build, ...]:
-    """Return those that this machine can make: clang's where it has libFuzzer, or else gcc's, or none.
+    """Return the builds that this machine can make: clang's if it has libFuzzer, or else gcc's, or none.
 
     Parameters
     ----------
     gcc : bool
-        Whether clang is passed over.
+        Whether clang is ignored.
     """
     return next((made for made in ([_GCC] if gcc else [_CLANG, _GCC]) if all(map(_works, made))), ())
 
 
 def _works(build: Build) -> bool:
-    """Tell whether its compiler is here, and what it makes with these sanitizers also starts."""
+    """Tell whether a build's compiler is installed, and its programs start with these sanitizers."""
     if shutil.which(build.compiler) is None:
         return False
     source = "#include <Python.h>\n"
@@ -109,7 +109,7 @@ def _works(build: Build) -> bool:
 def compile_targets(build: Build, targets: Sequence[str], root: Path = ROOT) -> dict[str, Path]:
     """Compile the targets of a copy of the sources, each to a program.
 
-    What has the same content is not compiled again, in whichever copy it stands.
+    A file with the same content is not compiled again, not even in another copy.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def compile_targets(build: Build, targets: Sequence[str], root: Path = ROOT) -> 
     flags = [*(root / _NATIVE / "compile_flags.txt").read_text().split(), *_COMMON]
 
     def compiled(path: Path) -> Path:
-        own = ["-O1", "-g"] if path.name == "driver.c" else build.flags  # it counts the ways of the others
+        own = ["-O1", "-g"] if path.name == "driver.c" else build.flags  # it counts branches of the other files
         line = [build.compiler, *flags, *own, f"-I{sysconfig.get_path('include')}", f"-I{_NATIVE}", "-c", str(path)]
         parts = repr(line), headers, included if path.name == "target.c" else "", _digest(root, [path])
         made = BUILT / "objects" / f"{path.stem}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}.o"
@@ -136,7 +136,7 @@ def compile_targets(build: Build, targets: Sequence[str], root: Path = ROOT) -> 
         return made
 
     def linked(name: str) -> Path:
-        # The name tells of everything in it, so that a program is not replaced while it runs.
+        # The name has a digest of everything in the program, so that a program is not replaced while it runs.
         parts = [*objects, own[name]]
         known = hashlib.sha256(repr([build.linked, sorted(map(str, parts))]).encode()).hexdigest()[:16]
         made = BUILT / f"{name}-{known}"
@@ -155,7 +155,7 @@ def _headers(root: Path, directory: Path) -> list[Path]:
 
 
 def _digest(root: Path, paths: Sequence[Path]) -> str:
-    """Return a digest of what files are called, and of what is in them."""
+    """Return a digest of the names and contents of files."""
     digest = hashlib.sha256()
     for path in paths:
         data = (root / path).read_bytes()
@@ -164,7 +164,7 @@ def _digest(root: Path, paths: Sequence[Path]) -> str:
 
 
 def _make(made: Path, *line: object, directory: Path) -> None:
-    """Have a file made by a compiler; it is there when it is whole, whoever else makes it meanwhile."""
+    """Compile a file; it appears under its name only when it is complete, even if several processes make it."""
     new = made.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
     subprocess.run([*map(str, line), "-o", new], check=True, cwd=directory)
     new.rename(made)

@@ -1,5 +1,5 @@
-/* Crops and operations that random numbers choose: rectangles lie inside of their images, operations are those of a table or can
-   be done to an image of that size. What a step chose gives the same crop when it is said. */
+/* Crops and operations that random numbers choose: rectangles are inside of their images, and operations are from a
+   table or can be applied to an image of that size. A crop's own values, passed as choices, give the same crop. */
 
 #include "given.h"
 #include "../../packer/_images/native/native.h"
@@ -46,7 +46,7 @@ set_range(Input *input, double *low, double *high, double most)
     *low = one < other ? one : other, *high = one < other ? other : one;
 }
 
-/* Returns a ratio: of 1 to 1 about, or far from it. */
+/* Returns a ratio near 1, or far from it. */
 static double
 ratio(Input *input)
 {
@@ -74,7 +74,7 @@ given_step(Input *input)
     return made;
 }
 
-/* Sets steps that one record can say; returns how many. */
+/* Sets steps that one record of a crop can express; returns their number. */
 static int64_t
 set_steps(Input *input, Step steps[STEPS])
 {
@@ -103,7 +103,7 @@ choose_crops(const Step *steps, int64_t count, const int64_t *sizes, int64_t ima
     return was_done;
 }
 
-/* Says what a step chose; the crop is the same. */
+/* Requires that the values that a step chose, passed as choices, give the same crop. */
 static void
 say_again(const Step *step, const int64_t *sizes, const Crop *crop)
 {

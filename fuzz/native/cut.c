@@ -1,5 +1,5 @@
-/* Parts that are cut out of JPEGs without decoding them: the tiles that a rectangle depends on, and the first rows. And the
-   table of the tiles that restart markers make. */
+/* Parts that are cut out of JPEGs without decoding them: the tiles that a rectangle depends on, and the first rows.
+   Also the table of the tiles that restart markers make. */
 
 #include "target.h"
 #include "sealing.h"
@@ -10,10 +10,10 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { JPEG, PLACE }; /* what the functions return: a JPEG, and which part of the image it shows, or how many rows */
+enum { JPEG, PLACE }; /* items of results: a JPEG, and the part of the image that it shows, or its number of rows */
 
-/* Decodes a JPEG of tiles that were cut out. In the rectangle for which this was done it has the pixels of the image, where
-   packer decodes that. */
+/* Decodes a JPEG of tiles that were cut out for a rectangle: there it has the pixels of the image, if packer can decode
+   that. */
 static void
 compare_tiles(const Task *wanted, PyObject *cut)
 {

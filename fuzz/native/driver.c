@@ -1,11 +1,11 @@
-/* Does libFuzzer's work where there is only gcc: changes inputs again and again, and keeps those that go new ways.
+/* Replaces libFuzzer if there is only gcc: changes inputs repeatedly, and keeps those that reach new edges.
 
        TARGET [-max_total_time=SECONDS] [-runs=COUNT] [-timeout=SECONDS] [-artifact_prefix=PREFIX] [-seed=NUMBER]
               (FOLDER | FILE) ...
 
-   The options mean what they mean to libFuzzer, whose other options are not known here. New inputs are made of those in
-   the first folder; those that go new ways are written there. An input that ends the program is written to PREFIX, and
-   named. */
+   The options have the same meaning as in libFuzzer, whose other options are ignored. New inputs are made from those in
+   all folders; those that reach new edges are written to the first folder. An input that ends the program is written to
+   a file whose name begins with PREFIX, and the name is printed. */
 
 #define _DEFAULT_SOURCE
 
@@ -39,7 +39,7 @@ static const uint8_t *running; /* the present input */
 static size_t running_size;
 static uint64_t chance = 1;
 
-/* Which ways were gone: each from one place to the next, and how often, as a power of two. */
+/* Edges, each from one branch to the next: how often the present input took each, and which powers of two were seen. */
 static uint8_t times[WAYS], seen[WAYS];
 static uint32_t gone[WAYS];
 static int gone_count;
@@ -57,7 +57,7 @@ __sanitizer_cov_trace_pc(void)
     times[way] += times[way] < 255;
 }
 
-/* Tells whether a new way was gone, and forgets which were. */
+/* Tells whether the input took a new edge, or a known one with a new power of two; clears its counts. */
 static int
 is_new(void)
 {
@@ -80,7 +80,7 @@ random_below(uint32_t most)
     return most ? (uint32_t)(chance >> 20) % most : 0;
 }
 
-/* Writes an input under a name that its content decides. */
+/* Writes an input under a name that depends on its content. */
 static void
 keep(const char *begin, const uint8_t *data, size_t size)
 {

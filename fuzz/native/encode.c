@@ -1,4 +1,4 @@
-/* Pixels that become JPEGs: all kinds of vectors write the same bytes as plain C, and packer's own decoder reads them. */
+/* Encoding pixels as JPEGs: all vector code writes the same bytes as plain C, and packer's own decoder reads them. */
 
 #include "given.h"
 #include "../../packer/_images/native/native.h"
@@ -21,7 +21,7 @@ encoded(int set, const uint8_t *pixels, int64_t height, int64_t width, int64_t s
     return made;
 }
 
-/* Looks at a JPEG: packer's own decoder takes it for one of that size. */
+/* Requires that packer's own decoder accepts a JPEG with that size. */
 static void
 decode(PyObject *jpeg, int64_t height, int64_t width)
 {

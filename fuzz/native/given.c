@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Copies bytes that the input has, and zeros where it has no more. */
+/* Copies the next bytes of the input, and zeros after its end. */
 static void
 take(Input *input, void *to, size_t size)
 {
@@ -59,7 +59,7 @@ given_random(Input *input)
     return byte == 254 ? 0x1p-53 : byte / 254.0;
 }
 
-/* Gives an operation a rectangle, or a kernel, that fits an image. */
+/* Gives an operation a rectangle or a kernel that fits an image. */
 static void
 fit(Operation *operation, int64_t height, int64_t width)
 {

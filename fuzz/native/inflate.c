@@ -1,4 +1,4 @@
-/* What zlib deflated: at once, and piece by piece, which gives the same. */
+/* Inflating data of zlib at once and in pieces, with the same result. */
 
 #include "target.h"
 #include "../../packer/_images/native/png/inflating.h"
@@ -8,7 +8,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Inflates in pieces of changing sizes; returns whether all were there. */
+/* Inflates in pieces of changing sizes; returns whether there was enough data for all. */
 static int
 inflate_pieces(const uint8_t *data, size_t size, uint8_t *out, size_t wanted, size_t most, int whole)
 {
@@ -61,7 +61,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int in_pieces = inflate_pieces(data, size, others, wanted, most, flags & WHOLE);
     if (at_once)
         require_set(out, wanted);
-    if (flags & WHOLE) /* else one may find damage after the wanted bytes, to which the other does not come */
+    if (flags & WHOLE) /* otherwise only one of the two may read damaged data after the wanted bytes */
         require(at_once == in_pieces);
     if (at_once && in_pieces)
         require(!memcmp(out, others, wanted));

@@ -1,5 +1,5 @@
-/* Levels of batches written as numbers: all kinds of vectors write the same as plain C, and colour by colour the same as pixel by
-   pixel. And pixels that are gathered from rows and columns. */
+/* Levels of batches written as numbers: all vector code writes the same as plain C, and the order by colour has the
+   same numbers as the order by pixel. Also pixels that are gathered from rows and columns. */
 
 #include "given.h"
 #include "../../packer/_images/native/native.h"
@@ -24,7 +24,7 @@ pixels_of(const Batch *batch)
     return (size_t)batch->height * (size_t)batch->width;
 }
 
-/* Writes a batch; NULL where it is refused. What is not wanted stays zero. */
+/* Writes a batch; NULL if it is refused. Numbers that are not written stay zero. */
 static uint8_t *
 written(const Batch *batch, int planes)
 {
@@ -45,7 +45,7 @@ written(const Batch *batch, int planes)
     return out;
 }
 
-/* Tells whether two numbers of a type are the same, or both are none. */
+/* Tells whether two numbers of a type are equal, or both are NaN. */
 static int
 are_same(int64_t type, const uint8_t *one, const uint8_t *other)
 {
@@ -62,7 +62,7 @@ are_same(int64_t type, const uint8_t *one, const uint8_t *other)
     return halves[0] == halves[1] || ((halves[0] & 0x7FFF) > infinite && (halves[1] & 0x7FFF) > infinite);
 }
 
-/* Compares numbers of pixels with others, of colours where `planes` says so. */
+/* Compares numbers in the order of pixels with others, which are in the order of colours if `planes`. */
 static void
 compare(const Batch *batch, const uint8_t *numbers, const uint8_t *others, int planes)
 {
@@ -74,7 +74,7 @@ compare(const Batch *batch, const uint8_t *numbers, const uint8_t *others, int p
         }
 }
 
-/* Gathers pixels of some bytes, of which the first row and column are not there. */
+/* Gathers pixels of one to three bytes, from rows and columns that include -1, which does not exist. */
 static void
 gather_some(const uint8_t *pixels, int64_t height, int64_t width, Input *input)
 {

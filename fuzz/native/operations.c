@@ -1,5 +1,5 @@
-/* Operations on images, one after the other: all kinds of vectors make the same pixels as plain C. Where pixels are moved to the
-   nearest place, what moves masks gives the same. */
+/* Operations on images, one after the other: all vector code makes the same pixels as plain C. Operations that move
+   pixels to the nearest place give the same as the function that moves masks. */
 
 #include "given.h"
 #include "../../packer/_images/native/native.h"
@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { FEW = 4, LONG = 3, TALL = 0x10, WIDE = 0x20 }; /* flags: how many operations, and whether a side is long */
 
-/* Applies operations to a copy of pixels; NULL where they are refused. */
+/* Applies operations to a copy of pixels; NULL if they are refused. */
 static uint8_t *
 augmented(const uint8_t *pixels, int64_t height, int64_t width, const Operation *operations, int64_t count)
 {
@@ -29,7 +29,7 @@ augmented(const uint8_t *pixels, int64_t height, int64_t width, const Operation 
     return NULL;
 }
 
-/* Compares what an operation makes with what moves masks. */
+/* Compares the result of an operation with that of the function that moves masks. */
 static void
 compare_moved(const uint8_t *pixels, int64_t height, int64_t width, const Operation *operation, const uint8_t *made)
 {

@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { UNSEALED = 1, STORED = 2 }; /* flags */
 
-/* Reads the samples of some rows of a PNG whose samples stand in one chunk, whatever the chunks before it say. */
+/* Reads the samples of some rows of a PNG that has them in one chunk, whatever the chunks before it contain. */
 static void
 read_samples(const uint8_t *data, size_t size, Input *controls)
 {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK = 0xFFFF, FRAME = 12 }; /* bytes of a block that is not compressed; of a chunk beside its body */
+enum { BLOCK = 0xFFFF, FRAME = 12 }; /* bytes of a block that is not compressed; of a chunk without its body */
 
 static uint8_t *
 put(uint8_t *to, uint32_t number)
@@ -32,7 +32,7 @@ put_chunk(uint8_t *to, const uint8_t *name, const uint8_t *body, size_t size)
     return put(begin + 4 + size, crc32_zlib(0, begin, size + 4));
 }
 
-/* Writes what zlib would make of bytes without compressing them. */
+/* Writes bytes in zlib's format without compressing them. */
 static uint8_t *
 wrap(uint8_t *to, const uint8_t *bytes, size_t size)
 {
@@ -55,7 +55,7 @@ wrap(uint8_t *to, const uint8_t *bytes, size_t size)
     return put(to, sums << 16 | sum);
 }
 
-/* Returns a copy in memory of exactly its size. */
+/* Returns a copy in memory of exactly `size` bytes. */
 static uint8_t *
 fitted(uint8_t *data, size_t size)
 {

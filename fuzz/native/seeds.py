@@ -1,4 +1,4 @@
-"""What fuzzing of packer's C begins with: small images of all kinds, drawn, and the controls that stand before them."""
+"""Seeds for fuzzing packer's C: small drawn images of all kinds, after the controls of each target."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ CONTROLS = {
 }
 """The targets, and how many bytes of their inputs are controls, which the C of each reads."""
 
-_JPEGS, _SHORT = 100, 1200  # drawn ones, of all samplings, sizes and kinds; of those, the ones with fewer bytes
+_JPEGS, _SHORT = 100, 1200  # drawn images of all samplings, sizes and kinds; only those with fewer bytes are used
 _PNGS = 40
-# Flags, which the first control of some targets has.
+# Flags in the first control of some targets.
 _RAW, _CHECKED, _BICUBIC, _FLIPPED, _REFLECTED, _UNSCALED, _INSIDE = 1, 2, 4, 8, 0x20, 0x40, 0x80
 _WINDOWS = (_INSIDE, _INSIDE | _BICUBIC | _FLIPPED, _REFLECTED, _UNSCALED | _INSIDE, _UNSCALED | _CHECKED)
 _STORED = 2
 _VIEWS = (0, 8, 16, 8 + 2, 16 + 2, 8 + 4)  # how many operations on each; numbers; in plain C
 _TALL, _WIDE, _OPERATIONS = 16, 32, 15
-_CUT_SHORT = 192  # in the midst of the last marker
+_CUT_SHORT = 192  # in the middle of the last marker
 
 
 def write_seeds(directory: Path) -> None:
@@ -73,7 +73,7 @@ def _images(name: str, chance: random.Random) -> Iterator[bytes]:
 
 
 def _controls(chance: random.Random, name: str, flags: int) -> bytes:
-    if name == "inflate":  # how much is wanted, and in pieces of at most which size
+    if name == "inflate":  # the size of the result, and of the largest piece
         return struct.pack(">BHH", flags, chance.choice([100, 3000]), chance.choice([0, 50, 2000]))
     return bytes([flags]) + chance.randbytes(CONTROLS[name] - 1)
 
@@ -99,7 +99,7 @@ def _inflated(png: bytes) -> bytes:
 
 
 def _deflated(chance: random.Random) -> Iterator[bytes]:
-    """Yield what zlib makes of 100 and of 3000 bytes of several kinds, with its own codes, fixed ones and none."""
+    """Yield 100 and 3000 bytes of several kinds, compressed by zlib with dynamic codes, fixed ones and none."""
     kinds = (bytes(3000), chance.randbytes(3000), b"abcdefg " * 375, bytes(chance.choices(range(9), k=3000)))
     for data in kinds:
         for level, strategy in ((9, zlib.Z_DEFAULT_STRATEGY), (6, zlib.Z_FIXED), (1, zlib.Z_HUFFMAN_ONLY), (0, 0)):
@@ -116,7 +116,7 @@ def _views(chance: random.Random, images: list[bytes]) -> Iterator[bytes]:
 
 
 def _without_table(jpeg: bytes) -> bytes:
-    """Return a JPEG without the segments that say where its tiles are."""
+    """Return a JPEG without the segments that have its table of tiles."""
     at, kept = 2, [jpeg[:2]]
     while jpeg[at + 1] != 0xDA:
         end = at + 2 + int.from_bytes(jpeg[at + 2 : at + 4], "big")

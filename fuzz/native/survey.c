@@ -1,5 +1,5 @@
-/* Surveys: sizes and checksums of images, found from their first bytes. What is found from few is what is found from all, and in a
-   file what is found in memory. And numbers that are looked up for pixels. */
+/* Surveys: sizes and checksums of images, found from their first bytes. The first bytes give the same result as all
+   bytes, and a file the same as memory. Also numbers that are looked up for pixels. */
 
 #define _XOPEN_SOURCE 700
 
@@ -38,7 +38,7 @@ look_at_beginning(const uint8_t *data, size_t size, size_t have)
     require(few.orientation == all.orientation && few.findings == all.findings);
 }
 
-/* Returns a file that has an image after a byte of something else. */
+/* Returns a file that has an image after one other byte. */
 static int64_t
 file_of(const uint8_t *data, size_t size)
 {
@@ -48,7 +48,7 @@ file_of(const uint8_t *data, size_t size)
     return fileno(file);
 }
 
-/* Surveys an image together with others: in a file, in one from which it is read whole, and nowhere. */
+/* Surveys an image four times in a batch: in memory, in a file, in a file from which all of it is read, and missing. */
 static void
 survey_batch(const Record *alone, const uint8_t *data, size_t size)
 {

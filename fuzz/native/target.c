@@ -154,7 +154,7 @@ forget_workspaces(void)
     }
 }
 
-/* Does a task; returns 1 where it was done, 0 where it is left to others, and -1 where it makes no sense. */
+/* Does a task; returns 1 if it was done, 0 if it is left to other decoders, and -1 if it is invalid. */
 static int
 draw_into(Task *task, uint8_t *out)
 {

@@ -1,4 +1,4 @@
-/* JPEGs that are made tiled: what packer decodes has the same pixels before and after. Vectors write the same bytes as plain C. */
+/* JPEGs that are made tiled: the pixels do not change. Vector code writes the same bytes as plain C. */
 
 #include "target.h"
 #include "../../packer/_images/native/native.h"
@@ -8,7 +8,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Joins the pieces of a transcoded JPEG as packer._images.jpeg_tiles.assemble does, but for the table of tiles. */
+/* Joins the pieces of a transcoded JPEG as packer._images.jpeg_tiles.assemble does, except for the table of tiles. */
 static uint8_t *
 join(PyObject *pieces, size_t *size)
 {
@@ -35,7 +35,7 @@ join(PyObject *pieces, size_t *size)
     return image;
 }
 
-/* Compares the pixels of an image with those of what was made of it. */
+/* Compares the pixels of an image with those of its transcoded JPEG. */
 static void
 compare(const Task *task, const uint8_t *image, size_t size)
 {
@@ -50,7 +50,7 @@ compare(const Task *task, const uint8_t *image, size_t size)
     free(pixels);
 }
 
-/* Transcodes a JPEG; NULL where it is refused. */
+/* Transcodes a JPEG; NULL if it is refused. */
 static uint8_t *
 transcoded(const uint8_t *data, size_t size, int64_t least_tile, size_t *made)
 {

@@ -1,5 +1,5 @@
-/* Views of one image that are made together, with operations on each, as levels or as numbers: each is what it is when it is made
-   alone, and is then changed and looked up. */
+/* Views of one image that are made together, with operations on each, as levels or as numbers: each equals a view that
+   is made alone, and to which the operations and the table of numbers are applied afterwards. */
 
 #include "given.h"
 #include "../../packer/_images/native/native.h"
@@ -18,7 +18,7 @@ levels_of(const Task *task)
     return 3 * (size_t)task->out_height * (size_t)task->out_width;
 }
 
-/* Makes one view alone, as levels; NULL where it is left to others, or refused. */
+/* Makes one view alone, as levels; NULL if it is left to other decoders, or refused. */
 static uint8_t *
 made_alone(const Task *task, const Operation *operations, int64_t each)
 {
@@ -36,7 +36,7 @@ made_alone(const Task *task, const Operation *operations, int64_t each)
     return NULL;
 }
 
-/* Compares a view with what it is alone; its numbers are the levels and a half, by colour. */
+/* Compares a view with the same view made alone; numbers are the levels plus a half, in the order of colours. */
 static void
 compare_view(const Task *task, const uint8_t *alone, int are_numbers)
 {

@@ -7,7 +7,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Decodes an image in grey. Where that is done, all three colours of its pixels are these levels. */
+/* Decodes an image in grey. If that is possible, all three colours of each pixel equal its grey level. */
 static void
 compare_grey(const Task *task, const uint8_t *pixels)
 {

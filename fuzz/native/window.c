@@ -7,7 +7,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { RAW = 1, CHECKED = 2, BICUBIC_ = 4, FLIPPED = 8, PADDINGS = 0x30 }; /* flags, beside those of given.h */
+enum { RAW = 1, CHECKED = 2, BICUBIC_ = 4, FLIPPED = 8, PADDINGS = 0x30 }; /* flags, in addition to those of given.h */
 
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
