@@ -1,4 +1,4 @@
-"""Zip archives that zipfile writes, listed as torchvision lists the unpacked files."""
+"""Zip archives that zipfile writes, listed as packer lists the unpacked tree."""
 
 from __future__ import annotations
 

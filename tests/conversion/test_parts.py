@@ -491,7 +491,7 @@ def test_a_scratch_that_is_full_is_left_clean(tree: Path, tmp_path: Path, codec:
 
 
 def test_two_tasks_for_one_part(tree: Path, tmp_path: Path) -> None:
-    """The second waits for the first, and finds the part made."""
+    """A task whose part is locked is refused; one that may wait makes the part after the lock is released."""
     work = job(tmp_path / "pack.lmdb", 1)
     source = begin(work, tree)
     with Workspace(work.files.part(work.names[0])):
