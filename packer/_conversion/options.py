@@ -145,10 +145,13 @@ def require_counts(options: Any) -> None:
 
 
 def require_choices(options: Any, kind: type) -> None:
-    """Raise ValueError if a value in `options` is not one of the choices that `kind` declares for its option."""
+    """Raise ValueError if a value in `options` is neither a choice that `kind` declares for its option nor the default.
+
+    So None is refused unless it is the default.
+    """
     for name, option in options_of(kind):
         value = getattr(options, name)
-        if option.choices and value is not None and value not in option.choices:
+        if option.choices and value not in (*option.choices, getattr(kind, name)):
             two = len(option.choices) == 2
             allowed = " or ".join(map(repr, option.choices)) if two else f"one of {', '.join(option.choices)}"
             raise OptionError(f"{name} must be {allowed}, not {value!r}")

@@ -180,6 +180,8 @@ def test_repair_is_the_command(tree: Path, tmp_path: Path) -> None:
         ({"audit": "deep"}, OptionError, "audit must be one of structure, decode, not 'deep'"),
         ({"exif": "turn"}, OptionError, "exif must be one of"),
         ({"on_error": "ignore"}, OptionError, "on_error must be 'fail' or 'skip'"),
+        ({"on_error": None}, OptionError, "^on_error must be 'fail' or 'skip', not None$"),
+        ({"on_error": None, "parts": 2}, OptionError, "^on_error must be 'fail' or 'skip', not None$"),
         (
             {"format": "zip"},
             OptionError,

@@ -109,6 +109,8 @@ def test_an_image_that_cannot_be_read_is_left_out_or_refused(tree: Path, tmp_pat
     (tree / "class_01" / "bad.jpg").write_bytes(b"no image")
     with pytest.raises(ImageError, match=r"bad\.jpg"):
         packer.index(tree, tmp_path / "x.index")
+    with pytest.raises(OptionError, match=r"^on_error must be 'fail' or 'skip', not None$"):
+        packer.index(tree, tmp_path / "x.index", on_error=None)  # type: ignore[arg-type]
     assert not os.path.lexists(tmp_path / "x.index")
     for checksums in (True, False):
         summary = packer.index(tree, tmp_path / f"{checksums}.index", on_error="skip", checksums=checksums)
