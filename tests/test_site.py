@@ -16,9 +16,6 @@ import pytest
 import packer
 from tests.test_docs import CHINESE
 
-LOADED = r"<(?:script|img|iframe|source|link)\b[^>]*?(?:src|href)=\"(?:https?:)?//[^\"]*\""
-"""Elements that a browser loads from another host."""
-
 ROOT = Path(packer.__file__).parents[1]
 
 
