@@ -148,7 +148,9 @@ def test_an_error_ends_the_bar(root: Path) -> None:
     with terminal() as written:
         with pytest.raises(packer.ImageError):
             packer.convert(root / "tree", root / "out.lmdb", progress=True)
-        assert "\x1b" not in written()
+        shown = written()
+    assert "\x1b" not in shown
+    assert re.search(r"out\.lmdb:.*\|.*\n$", shown), "the bar is the last line, and the line is ended"
 
 
 def test_a_url_is_shown_without_its_secrets() -> None:

@@ -142,7 +142,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {begin}-{end - 1}/{len(data)}")
         if objects.etags:
             self.send_header("ETag", etag)
-            self.send_header("Last-Modified", email.utils.formatdate(objects.modified, usegmt=True))
+        self.send_header("Last-Modified", email.utils.formatdate(objects.modified, usegmt=True))
         self.send_header("Accept-Ranges", "bytes")
         part = part if body is None else body
         self.send_header("Content-Length", str(len(part) if says is None else says))

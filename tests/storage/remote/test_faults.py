@@ -160,8 +160,10 @@ def test_a_body_without_an_end_is_left(server: ObjectServer, kept: str) -> None:
 
 @pytest.mark.parametrize("etags", [True, False], ids=["etag", "date"])
 def test_a_replaced_object_is_refused(server: ObjectServer, kept: str, etags: bool) -> None:
+    server.etags = etags
     file = opened(server, kept)
     server.objects[NAME] = DATA[::-1]
+    server.modified += 1
     with pytest.raises(RemoteError, match="it was replaced after it was opened"):
         file.read(1_000_000, 1000)
     with pytest.raises(RemoteError, match="replaced"):
