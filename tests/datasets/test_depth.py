@@ -104,9 +104,13 @@ def test_nothing_is_said_where_all_is_read(opened_from: Path) -> None:
 def test_grey_is_refused_by_itself(opened_from: Path) -> None:
     """Reading a deep image with `mode="L"` raises an error, so the warning mentions only the bands."""
     with pytest.warns(UserWarning, match=r"1 image has more bands \(channels\) than the three of RGB") as caught:
-        packer.open_dataset(opened_from, mode="L").close()
+        dataset = packer.open_dataset(opened_from, mode="L")
     (warning,) = caught
     assert "16 bits" not in str(warning.message)
+    with dataset:
+        for index in (1, 2):
+            with pytest.raises(packer.ImageError, match="mode='unchanged'"):
+                _ = dataset[index]
 
 
 def test_workers_and_loaders_do_not_say_it_again(tree: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

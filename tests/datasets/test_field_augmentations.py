@@ -171,7 +171,15 @@ def test_fields_of_a_dataset_are_moved_as_the_image(rule: Any, pack: Path) -> No
         (boxes,) = warp_boxes([alone], own[None], sizes)
         assert boxes is not None
         np.testing.assert_array_equal(item["boxes"].numpy(), boxes.boxes)
-        assert item["category"].tolist() == before["category"][boxes.kept].tolist()
+        for name in ("category", "area"):
+            assert torch.equal(item[name], before[name][boxes.kept])
+        own_points, made_points = (
+            np.dstack([one["points"].numpy(), one["points_visibility"].numpy()]).astype(np.float32)
+            for one in (before, item)
+        )
+        (points,) = warp_keypoints([own_points], own[None], sizes)
+        assert points is not None
+        np.testing.assert_array_equal(made_points, points[boxes.kept])
         assert item["caption"] == before["caption"]
         assert item["boxes"].canvas_size == item["points"].canvas_size == (40, 50)
         changed += not torch.equal(item["mask"], before["mask"])
@@ -184,13 +192,14 @@ def test_batches_of_a_loader_have_the_moved_fields(pack: Path) -> None:
     items = [dataset[number] for number in range(COUNT)]
     batch = next(iter(Loader(dataset, COUNT, threads=2)))
     for number, item in enumerate(items):
-        for name in ("image", "mask", "boxes", "points", "category"):
+        assert batch["caption"][number] == item["caption"]
+        for name in item.keys() - {"caption"}:
             assert torch.equal(batch[name][number], item[name].as_subclass(torch.Tensor)), (name, number)
 
 
 def test_colours_and_erasing_leave_fields_alone_without_a_crop(pack: Path) -> None:
     """This includes boxes that a crop would clip or drop, and lists that may have an entry for each box."""
-    names = ("image", "mask", "depth", "boxes", "category", "points")
+    names = ("image", "mask", "depth", "boxes", "category", "area", "points")
     plain, dataset = open_dataset(pack, fields=names), open_dataset(pack, fields=names, augment=COLOURS)
     for number in range(COUNT):
         item, before = dataset[number], plain[number]

@@ -186,7 +186,7 @@ def test_who_waits_sees_how_far_the_other_is(tree: Path, tmp_path: Path) -> None
     assert digest(staged) == digest(pack)
 
 
-def test_warming_reads_every_byte(pack: Path) -> None:
+def test_warming_counts_all_bytes_of_a_pack(pack: Path) -> None:
     seen: list[tuple[int, int]] = []
     assert warm(pack, progress=lambda done, total: seen.append((done, total))) == size(pack)
     assert seen[-1] == (size(pack), size(pack))

@@ -79,13 +79,15 @@ def test_views_do_not_depend_on_processes(pack: Path) -> None:
 
 
 def test_batches_of_a_loader_and_of_a_dataloader_are_alike(pack: Path) -> None:
-    dataset = open_dataset(pack, views=VIEWS[:3], seed=5)
+    dataset, made = open_dataset(pack, views=VIEWS[:3], seed=5), []
     for batches in (Loader(dataset, 4), torch.utils.data.DataLoader(dataset, 4)):
         views, labels = next(iter(batches))
         assert [tuple(view.shape) for view in views] == [(4, 3, 32, 32), (4, 3, 34, 34), (4, 3, 16, 16)]
         assert isinstance(views, list)
         assert labels.tolist() == [0, 1, 2, 3]
+        made.append([view.clone() for view in views])
         dataset.set_epoch(0)
+    assert same(made[:1], made[1:])
     mean, std = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
     numbers, _ = next(iter(Loader(dataset, 4, normalize=(mean, std))))
     for view, pixels in zip(numbers, views, strict=True):
