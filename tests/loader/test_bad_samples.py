@@ -95,7 +95,10 @@ def test_the_next_good_sample_takes_its_place_in_another_process(pack: Path) -> 
 @pytest.mark.parametrize("pack", [".lmdb"], indirect=True)
 def test_replaced_batches_take_no_memory_of_others_that_processes_share(pack: Path) -> None:
     with Loader(opened(pack), 2, threads=1, processes=2, prefetch=0) as loader:
-        assert torch.cat([labels for _, labels in batches(loader)]).tolist() == expected()
+        found = batches(loader)
+    assert torch.cat([labels for _, labels in found]).tolist() == expected()
+    alone = batches(Loader(opened(pack), 2, threads=1))
+    assert all(torch.equal(images, others) for (images, _), (others, _) in zip(found, alone, strict=True))
 
 
 def in_their_places(pack: Path, loading: Any) -> None:

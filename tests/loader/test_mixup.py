@@ -126,15 +126,15 @@ def test_grey_images_are_mixed_as_their_labels_are(pack: Path) -> None:
     """CutMix of one channel gives levels; MixUp gives fractions, and needs normalize= or dtype=."""
     cut, mixed = augment.CutMix(num_classes=COUNT), augment.MixUp(num_classes=COUNT)
     options: dict[str, Any] = {"shuffle": True, "seed": 2}
-    plain = batches(Loader(opened(pack, mode="L"), 8, **options))
-    for number, (images, labels) in enumerate(batches(Loader(opened(pack, mode="L"), 8, mix=cut, **options))):
-        grey, classes = plain[number]
-        (mixture,) = mixtures_of(cut, 5, 1, classes.numpy()[:1], (SIZE, SIZE))
-        assert torch.equal(images, mixed_images(grey, mixture))
-        assert torch.equal(labels, mixed_labels(classes, mixture))
+    for rule, numbers in ((cut, {}), (mixed, {"normalize": ((0.5,), (0.5,))})):
+        plain = batches(Loader(opened(pack, mode="L"), 8, **options, **numbers))
+        made = batches(Loader(opened(pack, mode="L"), 8, mix=rule, **options, **numbers))
+        for (images, labels), (grey, classes) in zip(made, plain, strict=True):
+            (mixture,) = mixtures_of(rule, 5, 1, classes.numpy()[:1], (SIZE, SIZE))
+            assert torch.equal(images, mixed_images(grey, mixture))
+            assert torch.equal(labels, mixed_labels(classes, mixture))
     with pytest.raises(ValueError, match="MixUp makes fractions"):
         batches(Loader(opened(pack, mode="L"), 8, mix=mixed, **options))
-    assert batches(Loader(opened(pack, mode="L"), 8, mix=mixed, normalize=((0.5,), (0.5,)), **options))
 
 
 def test_what_lies_beside_images_is_not_mixed() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 from torch.utils.data import ConcatDataset, DistributedSampler, Subset, WeightedRandomSampler
 
 from packer import DataLoader, open_dataset
@@ -74,11 +74,11 @@ def test_a_sampler_and_a_dataset_with_seeds_of_their_own(pack: Path, kind: type[
         assert len(resumed) == 7
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def labels_of(items: list[Any]) -> tuple[list[Any], torch.Tensor]:
     return [], torch.tensor([label for _, label in items])
 
 
+@settings(max_examples=25)
 @given(
     kind=st.sampled_from([SequentialSampler, ShuffleSampler, BlockShuffleSampler]),
     seed=st.integers(0, 2**63),
@@ -288,13 +288,14 @@ def test_samplers_that_are_iterated_once_or_not_at_all_are_refused(pack: Path) -
 @pytest.mark.parametrize("epoch", ["a", 1.5, None])
 def test_an_epoch_is_an_integer(pack: Path, sampler: list[int] | None, epoch: Any) -> None:
     """Another value is refused at once, and the previous epoch remains."""
-    dataset = open_dataset(pack, crop=CROP, seed=0)
-    loader, plain = (Loader(dataset, 6, sampler=sampler) for _ in range(2))
-    for one in (loader, plain):
+    datasets = [open_dataset(pack, crop=CROP, seed=0) for _ in range(2)]
+    loader, plain = (Loader(dataset, 6, sampler=sampler) for dataset in datasets)
+    for one in (loader, plain, *datasets):
         one.set_epoch(3)
-    for target in (loader, dataset):
+    for target in (loader, datasets[0]):
         with pytest.raises(OptionTypeError, match=f"epoch must be an integer, not {epoch!r}"):
             target.set_epoch(epoch)
+    assert torch.equal(datasets[0][7][0], datasets[1][7][0])
     assert [images.tolist() for images, _ in loader] == [images.tolist() for images, _ in plain]
 
 
