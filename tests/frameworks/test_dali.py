@@ -37,7 +37,7 @@ def pack(trees: Trees, packs: Packs) -> Path:
     return packs(trees(classes=COUNT, per_class=1, size=(48, 64)))
 
 
-def test_dali_gets_every_image_once_in_an_order_of_its_own_each_epoch(example: Any, pack: Path) -> None:
+def test_dali_gets_no_image_twice_in_an_epoch_and_each_epoch_has_its_own_order(example: Any, pack: Path) -> None:
     pipeline = example.batches(str(pack), size=32, batch_size=BATCH)
     epochs = []
     for _ in range(2):

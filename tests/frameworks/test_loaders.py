@@ -227,10 +227,14 @@ def test_accelerate(make: Callable[..., Any]) -> None:
     """accelerate replaces packer's DataLoader by torch's over the same dataset, and leaves a Loader as it is."""
     accelerate = of("accelerate")
     accelerator = accelerate.Accelerator(cpu=True)
-    model = network()
-    model, optimizer, loader = accelerator.prepare(
-        model, torch.optim.SGD(model.parameters(), lr=0.01), make(shuffle=True)
-    )
+    model, given = network(), make(shuffle=True)
+    model, optimizer, loader = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.01), given)
+    if isinstance(given, packer.Loader):
+        assert loader is given
+    else:
+        assert isinstance(loader, torch.utils.data.DataLoader)
+        assert not isinstance(loader, packer.DataLoader)
+        assert loader.dataset is given.dataset
     for _ in range(2):
         seen: list[int] = []
         for images, labels in loader:

@@ -146,14 +146,23 @@ def test_a_loader_without_batches_ends_no_training(capsys: pytest.CaptureFixture
     assert "the loader returned no batch" in capsys.readouterr().err
 
 
+@forks
 def test_persistent_workers_are_advised_to_who_has_workers_that_start_again() -> None:
-    def slow_to_start() -> Iterator[int]:
+    def begin(worker: int) -> None:
         time.sleep(0.3)
+
+    def slow_to_start() -> Iterator[int]:
+        begin(0)
         yield from range(12)
 
-    said = str(looped(slow_to_start(), seconds=0).report())
-    assert "The first batch came after 0.3 s" in said
-    assert "persistent_workers" not in said
+    again, once = (
+        DataLoader(Remote(0.0), 8, num_workers=1, worker_init_fn=begin, persistent_workers=persistent)
+        for persistent in (False, True)
+    )
+    for loader, advised in ((slow_to_start(), False), (once, False), (again, True)):
+        said = str(looped(loader, seconds=0).report())
+        assert "The first batch came after " in said
+        assert ("persistent_workers=True" in said) == advised
 
 
 @forks
