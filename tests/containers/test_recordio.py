@@ -6,6 +6,7 @@ import os
 import struct
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import given, strategies as st
 
 import packer
 from packer._containers import Listing, find_container, list_samples
+from packer._storage.packfile import PackFile
 from packer.errors import OptionError, SourceError
 from tests.containers.everywhere import source_of
 from tests.containers.records import MAGIC, image_record, part, photo, rec, rec_and_idx
@@ -230,10 +232,19 @@ def test_an_image_in_parts_has_the_name_and_the_time_of_its_own_file(tmp_path: P
     assert source.stamps[:, 1].tolist() == [(10**9 + number) * 10**9 for number in range(3)]
 
 
-def test_large_images_are_skipped(tmp_path: Path) -> None:
+def test_large_images_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     image = b"\xff\xd8\xff" + np.random.default_rng(0).bytes(300_000)
     (tmp_path / "a.rec").write_bytes(b"".join(rec(image_record(image, [n] * 200)) for n in range(3)))
+    sizes: list[int] = []
+    read = PackFile.read
+
+    def counted(self: PackFile, offset: int, size: int) -> Any:
+        sizes.append(size)
+        return read(self, offset, size)
+
+    monkeypatch.setattr(PackFile, "read", counted)
     listing = listed(tmp_path / "a.rec")
+    assert 0 < sum(sizes) < len(image)
     assert listing.images.size.tolist() == [len(image)] * 3
     assert listing.images.offset.tolist()[0] == 8 + 24 + 800
     assert arrays(listing, "labels")[2] == [2] * 200

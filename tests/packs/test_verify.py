@@ -111,7 +111,7 @@ def test_a_flipped_bit_in_each_column(pack: Path, column: str, sweep: int) -> No
         for position in range(0, len(columns[column]), 17 if sweep == 1 else 3):
             flip(file, at + position, position % 8)
             for quick in (False, True):
-                assert any(column in item.reason for item in verify(pack, quick=quick))
+                assert any(f"'{column}'" in item.reason for item in verify(pack, quick=quick))
             flip(file, at + position, position % 8)
     assert verify(pack) == []
 
@@ -121,7 +121,6 @@ def test_a_flipped_bit_anywhere(packs: dict[str, Path], pack: Path, format: str,
     """It is found, or it changes nothing that a reader returns."""
     expected = everything(packs[format])
     rng = np.random.default_rng(0)
-    harmless = 0
     total = sum(file.stat().st_size for file in files_of(pack))
     for file in files_of(pack):
         size = file.stat().st_size
@@ -133,7 +132,6 @@ def test_a_flipped_bit_anywhere(packs: dict[str, Path], pack: Path, format: str,
             except PackError:
                 damage = [Damage("cannot be opened")]
             if not damage:
-                harmless += 1
                 assert everything(pack) == expected, (file.name, position)
             flip(file, position, position % 8)
     assert verify(pack) == []

@@ -249,11 +249,15 @@ def test_the_digest_covers_fields_and_their_files(tmp_path: Path) -> None:
     assert len(digests) == 6
 
 
-def test_a_directory_of_files_is_listed_once(tmp_path: Path) -> None:
+def test_a_directory_of_files_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"x/{number}.jpg" for number in range(50)]
     root = tree(tmp_path, *names)
     shutil.copytree(root / "x", tmp_path / "other")
-    source = fields(imagefolder_source(root), "other=../other/{name}")
+    images, listdir = imagefolder_source(root), os.listdir
+    listed: list[str] = []
+    monkeypatch.setattr(os, "listdir", lambda path: (listed.append(os.path.abspath(path)), listdir(path))[1])
+    source = fields(images, "other=../other/{name}", "same=../other/{stem}.jpg")
+    assert listed == [str(tmp_path / "other")]
     assert len(source) == 50
     assert replace(source, stamps=None).present_stamps().shape == (50, 2)
 

@@ -76,6 +76,8 @@ def test_the_headers_allow_nothing_from_elsewhere(server: Server) -> None:
 
 def test_a_page_and_its_files_come_over_one_connection(server: Server) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
+    connection.connect()
+    connection.auto_open = 0  # a request after the server closed the connection raises NotConnected
     for name, kind in {
         "": "text/html",
         "viewer.js": "text/javascript",
