@@ -144,8 +144,11 @@ def test_a_killed_conversion_in_parts_continues(tree: Path, whole: str, tmp_path
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     process.wait()
+    made_at = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out.lmdb.partial" / "pack").glob("*.lmdb")}
+    assert "part-00002.lmdb" in made_at
     assert not out.exists()
     assert packer(*line[3:]).returncode == 0
+    assert {name: (out / name).stat().st_mtime_ns for name in made_at} == made_at
     assert digest(out) == whole
     assert verify(out) == []
 

@@ -19,6 +19,7 @@ def commands(good: Path, bad: object) -> list[list[object]]:
     """Return every command several times: each time, `bad` takes the place of another of its paths."""
     photos, pack, out = good / "photos", good / "pack.lmdb", good / "out"
     made = good / "out.lmdb"
+    job = good / f"{str(bad).replace(os.sep, '-')[-30:]}.lmdb"  # another for each path, so that the part is made
     return [
         ["info", bad],
         ["info", "--json", bad],
@@ -48,7 +49,7 @@ def commands(good: Path, bad: object) -> list[list[object]]:
         ["convert", photos, made, "--report", bad],
         ["convert", bad, made, "--split", "all"],
         ["convert", bad, made, "--parts", 2],
-        ["convert", photos, good / "job.lmdb", "--parts", 2, "--part", 0, "--scratch", bad],  # may be left unfinished
+        ["convert", photos, job, "--parts", 2, "--part", 0, "--scratch", bad],
     ]
 
 
@@ -80,19 +81,30 @@ def bad_paths(bad: Path, good: Path) -> list[Path]:
 
 @without_root_powers
 @pytest.mark.skipif(os.name == "nt", reason="needs permissions")
-def test_no_path_brings_a_traceback(tmp_path: Path) -> None:
+def test_every_unusable_path_is_reported_in_one_line(tmp_path: Path) -> None:
+    """A conversion of a part continues without its scratch, and says so."""
     good, bad = tmp_path / "good", tmp_path / "bad"
     draw_imagefolder(good / "photos", classes=2, per_class=2, size=(24, 32))
     for name in ("pack.lmdb", "pack.h5", "pack.pth"):
         packer.convert(good / "photos", good / name)
     (good / "labels.csv").write_text("path,label\nclass_00/0000.jpg,a\n")
-    lines = [line for path in bad_paths(bad, good) for line in commands(good, path)]
-    for result in packer_many(lines, powerless=True):
+    lines = [(path, line) for path in bad_paths(bad, good) for line in commands(good, path)]
+    accepted = set()
+    for (path, line), result in zip(lines, packer_many([line for _, line in lines], powerless=True), strict=True):
         assert result.returncode in EXIT_STATUS.values(), result
         assert "Traceback" not in result.stderr, result
         if result.returncode == EXIT_STATUS["error"]:
             assert result.stderr.startswith("packer: "), result
             assert result.stderr.count("\n") == 1, result
+        if result.returncode == EXIT_STATUS["ok"] and "packer: made at the destination" not in result.stderr:
+            accepted.add((str(line[0]), path.relative_to(bad).as_posix()))
+    assert accepted == {  # directories that may be listed, or written to
+        ("stage", "class"),
+        ("stage", "table.pth"),
+        ("convert", "class"),
+        ("convert", "table.pth"),
+        *(("verify", name) for name in ("class", "listed", "others")),  # an intact pack needs no file of them
+    }
     for path in (bad / "closed", bad / "listed"):
         path.chmod(0o755)
 

@@ -128,9 +128,16 @@ def test_what_is_done_stays_done(drawn: Path, tmp_path: Path, monkeypatch: pytes
     before, made, first, second = DONE[name]
     shutil.copytree(drawn, tmp_path / "at")
     root = tmp_path / "at"
-    *prepared, (status, said) = run(root, monkeypatch, *before, first)
+    prepared = run(root, monkeypatch, *before)
     assert not any(code for code, _ in prepared), prepared
+    if name == "verify --repair":
+        whole, image = (root / made).read_bytes(), (root / "a/class_1/a-1.png").read_bytes()
+        (root / made).write_bytes(whole.replace(image, image[:-1] + b"x"))
+    ((status, said),) = run(root, monkeypatch, first)
     assert status in (0, 3), said
+    if name == "verify --repair":
+        assert "1 sample restored" in said
+        assert (root / made).read_bytes() == whole
     own = state(root / made)
     ((again, said),) = run(root, monkeypatch, first)
     assert (again, state(root / made)) == (status, own), said
@@ -138,6 +145,7 @@ def test_what_is_done_stays_done(drawn: Path, tmp_path: Path, monkeypatch: pytes
     between = state(root / made)
     ((once_more, said),) = run(root, monkeypatch, first)
     assert (once_more, state(root / made)) == (status, between), said
+    assert ("done already" in said) == first.startswith(("convert", "append")), said
     assert {name: one for name, one in between.items() if name in own and not name.endswith("manifest.json")} == {
         name: one for name, one in own.items() if not name.endswith("manifest.json")
     }

@@ -33,7 +33,15 @@ from packer._sources.base import Source
 from packer._sources.imagefolder import imagefolder_source
 from packer._sources.pack import pack_source
 from packer._sources.scan_list import listed_source, write_listing
-from packer.errors import DestinationError, ImageChangedError, ImageError, PackLockedError, ResumeError, SourceError
+from packer.errors import (
+    CorruptPackError,
+    DestinationError,
+    ImageChangedError,
+    ImageError,
+    PackLockedError,
+    ResumeError,
+    SourceError,
+)
 from packer.testing.photos import draw_imagefolder
 from tests.samples import SUFFIXES, content, solid
 
@@ -382,6 +390,8 @@ def test_what_is_there_is_replaced_when_asked(tree: Path, tmp_path: Path) -> Non
     assert job(path).made_before(imagefolder_source(tree)) is None
     for work in (job(path, overwrite=True), job(path, 2, overwrite=True)):
         make_all(work, begin(work, tree))
+        with open_pack(path) as reader:
+            assert len(reader.manifest.layout["parts"]) == work.request.parts
         assert verify(path) == []
     assert len(os.listdir(tmp_path)) == 1
 
@@ -613,7 +623,7 @@ def test_a_damaged_part_is_not_joined(tree: Path, tmp_path: Path) -> None:
         label = reader.table.label.tobytes()
     data = work.files.part(work.names[1]).read_bytes()
     work.files.part(work.names[1]).write_bytes(data.replace(label, label[:-1] + b"\1"))
-    with pytest.raises(Exception, match=r"part-00001.*label"):
+    with pytest.raises(CorruptPackError, match=r"part-00001.*label"):
         finish(work.destination)
     assert not work.destination.exists()
     work.files.part(work.names[1]).unlink()

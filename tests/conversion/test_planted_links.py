@@ -11,7 +11,7 @@ import pytest
 
 import packer
 from packer.errors import DestinationError
-from tests.samples import noise
+from tests.samples import content, noise
 
 WITHIN = ("lock", "pack", "journal.jsonl", "source.list", "reserve", "parts.json")
 
@@ -56,10 +56,6 @@ def place_of(what: str, tree: Path, root: Path) -> Path:
     return root / "joined.pth" / "part-00001.pth"
 
 
-def content(root: Path) -> dict[str, str]:
-    return {str(path): path.read_text() for path in root.rglob("*") if path.is_file()}
-
-
 @pytest.mark.parametrize("what", ["convert", "parts", "merge", "append"])
 def test_a_link_at_the_directory_of_work_is_refused(what: str, tree: Path, elsewhere: Path, tmp_path: Path) -> None:
     place = place_of(what, tree, tmp_path)
@@ -86,15 +82,25 @@ def test_links_within_it_are_refused(what: str, name: str, tree: Path, elsewhere
     assert content(elsewhere) == before
 
 
-@pytest.mark.parametrize("name", ["joined.pth.partial", "joined.pth/part-00001.pth"])
-def test_append_refuses_links_at_its_other_places(name: str, tree: Path, elsewhere: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("joined.pth.partial", "is not a directory"),
+        ("joined.pth/part-00001.pth", "contains an unfinished part of other images"),
+    ],
+)
+def test_append_refuses_links_at_its_other_places(
+    name: str, problem: str, tree: Path, elsewhere: Path, tmp_path: Path
+) -> None:
     place_of("append", tree, tmp_path)
     packer.convert(tree / "more", elsewhere / "own.pth")
     target = elsewhere / "own.pth" if name.endswith("00001.pth") else elsewhere
     (tmp_path / name).symlink_to(target)
-    with pytest.raises(DestinationError):
+    before = content(tmp_path)
+    with pytest.raises(DestinationError, match=problem):
         packer.append(tmp_path / "joined.pth", tree / "more")
-    assert (elsewhere / "notes").read_text() == "mine"
+    assert content(tmp_path) == before
+    assert (tmp_path / name).is_symlink()
 
 
 def test_append_replaces_links_at_the_names_of_tables_and_manifests(

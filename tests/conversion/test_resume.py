@@ -351,11 +351,17 @@ def test_a_file_that_became_bad_is_not_mended_but_put_back(tree: Path, tmp_path:
     root, path = tmp_path / "tree", tmp_path / "pack.lmdb"
     shutil.copytree(tree, root)
     last = root / "class_02" / "0007.jpg"
+    (root / "class_02" / "bad.png").unlink()
+    kept = shutil.copy2(last, tmp_path / "kept.jpg")
     with pytest.raises(ImageChangedError, match=r"class_02/0007\.jpg: changed since it was listed"):
         start(root, path, on_error="fail", workers=1, progress=lambda progress: last.write_text("bad"))
     solid(last)
     with pytest.raises(ResumeError, match=r"1 image was changed: class_02/0007\.jpg"):
         start(root, path, on_error="fail")
+    shutil.copy2(kept, last)
+    assert start(root, path, on_error="fail").continued
+    start(root, tmp_path / "reference.lmdb", on_error="fail")
+    assert content(path) == content(tmp_path / "reference.lmdb")
 
 
 def test_a_csv_list_is_its_rows_and_the_files(tree: Path, tmp_path: Path) -> None:
@@ -409,10 +415,9 @@ def test_a_file_that_was_left_out_and_then_mended_is_not_lost(tree: Path, tmp_pa
     with pytest.raises(InterruptionError):
         start(root, path, progress=Stop(5))
     shutil.copy(tree / "class_00" / "0000.jpg", root / "class_00" / "0000.jpg")
-    try:
-        summary = start(root, path)
-    except ResumeError:
-        summary = start(root, path, fresh=True)
+    with pytest.raises(ResumeError, match=r"1 image was changed: class_00/0000\.jpg"):
+        start(root, path)
+    summary = start(root, path, fresh=True)
     assert [entry["name"] for entry in summary.manifest.skipped] == ["class_02/bad.png"]
 
 

@@ -91,9 +91,12 @@ def test_a_cancelled_array_continues(slurm: dict[str, str], tree: Path, whole: s
     subprocess.run(["scancel", "--signal=KILL", job], env=slurm, check=True)
     subprocess.run(["scancel", job], env=slurm, check=True)
     wait(slurm, job)
+    made_at = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out.h5.partial" / "pack").glob("*.h5")}
+    assert made_at
     assert not out.exists()
     wait(slurm, submit(slurm, tmp_path, tree, out))
     assert out.exists(), logs(tmp_path)
+    assert {name: (out / name).stat().st_mtime_ns for name in made_at} == made_at
     assert digest(out) == whole
 
 

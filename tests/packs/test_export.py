@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import sys
@@ -88,16 +87,16 @@ def test_what_was_encoded_has_a_name_of_its_type(tree: Path, tmp_path: Path, cod
 
 
 def test_names_that_meet_after_encoding(tmp_path: Path) -> None:
-    """``x.jpg`` is exported as ``x.jpg.png``, which is already the name of another image."""
+    """``x.jpg`` would be exported as ``x.jpg.png``, which is already the name of another image."""
     noise(tmp_path / "tree" / "a" / "x.jpg", 1)
     noise(tmp_path / "tree" / "a" / "x.jpg.png", 2)
     convert(imagefolder_source(tmp_path / "tree"), tmp_path / "x.lmdb", recipe=Recipe("png"))
     export(tmp_path / "x.lmdb", tmp_path / "out")
-    pixels = set()
-    for file in (tmp_path / "out" / "a").iterdir():
-        with Image.open(file) as image:
-            pixels.add(image.tobytes())
-    assert len(pixels) == 2
+    drawn, exported = (
+        {file.name: np.array(Image.open(file)).tolist() for file in (tmp_path / tree / "a").iterdir()}
+        for tree in ("tree", "out")
+    )
+    assert exported == {"x.jpg.png": drawn["x.jpg.png"], "x.jpg-1.png": drawn["x.jpg"]}
 
 
 @formats
@@ -214,10 +213,9 @@ def test_names_that_lead_elsewhere(tmp_path: Path, format: str, name: str) -> No
 @pytest.mark.parametrize("codec", ["png", "jpeg", "raw"])
 def test_suffixes_do_not_hide_such_names(tmp_path: Path, codec: str) -> None:
     path = write_pack(tmp_path / "pack.lmdb", "lmdb", samples("a/ok.png", ".."), codec=codec)
-    with contextlib.suppress(PackerError):
+    with pytest.raises(CorruptPackError, match=r"cannot be exported \(\.\.\)"):
         export(path, tmp_path / "out" / "deep")
-    outside = [p for p in tmp_path.rglob("*") if tmp_path / "out" / "deep" not in [p, *p.parents]]
-    assert sorted(p.name for p in outside) in (["pack.lmdb"], ["out", "pack.lmdb"])
+    assert os.listdir(tmp_path) == ["pack.lmdb"]
 
 
 @pytest.mark.parametrize("bad", ["../x", "/x", "a/b", "..", "", "a\0b"])

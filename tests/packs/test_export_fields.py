@@ -210,11 +210,19 @@ def test_an_image_in_the_way(tmp_path: Path) -> None:
 
 
 def test_a_damaged_value_is_not_exported(tmp_path: Path) -> None:
-    for name in ("mask", "embedding", "boxes", "depth"):
+    files_of_values = {
+        "mask": "masks/003.png",
+        "embedding": "embedding/class_1/003.png.npy",
+        "boxes": "images/metadata.jsonl",
+        "depth": "depth/class_1/003.png.png",
+    }
+    for name, file in files_of_values.items():
         path = written(tmp_path / f"{name}.h5")
         damaged(path, (3, name))
         with pytest.raises(PackError, match=f"field '{name}'"):
-            export(path, tmp_path / f"out-{name}")
+            export(path, tmp_path / "out" / name)
+        exported = content(tmp_path / "out").get(f"{name}/{file}") or b""
+        assert b"class_1/003.png" not in exported if name == "boxes" else not exported
 
 
 def test_values_that_lie_outside_or_overlap_are_refused_before_a_file_is_written(tmp_path: Path) -> None:

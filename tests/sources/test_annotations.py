@@ -99,7 +99,7 @@ BAD = {
 def test_an_image_with_a_bad_annotation_is_left_out_or_an_error_that_says_how(build: Any, tmp_path: Path) -> None:
     root, options = build(tmp_path)
     before = sorted(tmp_path.iterdir())
-    with pytest.raises(SourceError, match="on_error='skip'"):
+    with pytest.raises(SourceError, match=r"\bb\.(png|xml|txt).* To leave out .*: on_error='skip'") as raised:
         packer.convert(root, tmp_path / "out.lmdb", **options)
     assert sorted(tmp_path.iterdir()) == before
     report = tmp_path / "report.jsonl"
@@ -110,12 +110,15 @@ def test_an_image_with_a_bad_annotation_is_left_out_or_an_error_that_says_how(bu
     assert result.returncode == 3, result.stderr
     (skipped,) = packer.info(tmp_path / "out.lmdb").skipped
     assert Path(skipped["name"]).stem == "b"
+    assert str(raised.value).startswith(skipped["reason"])
     assert [json.loads(line)["name"] for line in report.read_text().splitlines() if "skipped" in line] == [
         skipped["name"]
     ]
     names = [Path(name).stem for name, _ in packer.open_dataset(tmp_path / "out.lmdb").samples]
     assert names == ["a", "c"]
-    packer.index(root, tmp_path / "out.index", on_error="skip", **options) if option == "voc" else None
+    if option == "voc":
+        summary = packer.index(root, tmp_path / "out.index", on_error="skip", **options)
+        assert (summary.manifest.count, summary.manifest.skipped) == (2, [skipped])
 
 
 def test_an_annotation_of_no_image_is_left_out(tmp_path: Path) -> None:

@@ -87,11 +87,14 @@ def test_files_read_into_one_buffer_do_not_disturb_each_other(
         assert {name: bytes(view) for name, view in views.items()} == files
 
 
-def test_large_and_sparse_files(tmp_path: Path) -> None:
-    (tmp_path / "large").write_bytes(b"begin" + bytes(40 << 20) + b"end")
+def test_a_large_file_with_a_hole_is_read_whole(tmp_path: Path) -> None:
+    with open(tmp_path / "large", "wb") as file:
+        file.write(b"begin")
+        file.seek(40 << 20, os.SEEK_CUR)
+        file.write(b"end")
     data, (size, _) = ReadBuffer(10).read(str(tmp_path / "large"))
-    assert size == len(data) == (40 << 20) + 8
-    assert bytes(data[:5]) + bytes(data[-3:]) == b"beginend"
+    assert size == (40 << 20) + 8
+    assert data == b"begin" + bytes(40 << 20) + b"end"
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs a file in /proc, whose size is unknown")

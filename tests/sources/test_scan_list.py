@@ -20,7 +20,7 @@ from packer._sources.imagefolder import imagefolder_source
 from packer._sources.pack import pack_source
 from packer._sources.scan_list import is_listing, let_mend, listed_source, write_listing
 from packer._table import Names
-from packer.errors import ImageChangedError, SourceError
+from packer.errors import DestinationError, ImageChangedError, SourceError
 
 
 def names() -> st.SearchStrategy[str]:
@@ -178,7 +178,7 @@ def test_damage_is_found_in_the_images_that_are_wanted(tmp_path: Path) -> None:
 
 def test_a_list_that_cannot_be_written_leaves_nothing(tmp_path: Path, photo_tree: Path) -> None:
     (tmp_path / "list").mkdir()
-    with pytest.raises(Exception, match="list"):
+    with pytest.raises(DestinationError, match=r"list: cannot be written: Is a directory"):
         write_listing(imagefolder_source(photo_tree), tmp_path / "list")
     assert os.listdir(tmp_path) == ["list"]
 

@@ -111,8 +111,10 @@ def test_an_object_that_is_no_pack_is_not_replaced(s3: Any, bucket: str, photo_t
         packer.convert(photo_tree, url, **how)
     assert stored(s3, bucket, "t.lmdb") == {"": b"notes"}
     s3.put_object(Bucket=bucket, Key="t.lmdb", Body=b"")
-    packer.convert(photo_tree, url, **how)
-    packer.convert(photo_tree, url, resize=16, **how)
+    for resize in (None, 16):  # first the empty object is replaced, then the pack
+        packer.convert(photo_tree, url, resize=resize, **how)
+        packer.convert(photo_tree, tmp_path / "local.lmdb", resize=resize, overwrite=True)
+        assert stored(s3, bucket, "t.lmdb") == only_files(tmp_path / "local.lmdb")
 
 
 def test_what_only_begins_like_a_pack_is_not_replaced(s3: Any, bucket: str, photo_tree: Path, tmp_path: Path) -> None:

@@ -163,6 +163,9 @@ def test_a_histogram_over_a_wide_range_has_growing_bars() -> None:
     values = np.array([3, 40, 500, 6000, 70000])
     edges, logarithmic = _edges(values, whole=True, wide=_is_wide(values))
     assert logarithmic
+    widths = np.diff(edges)
+    assert (widths > 0).all()
+    assert (widths[len(widths) // 2 :] > 2 * widths[: -(len(widths) // 2)]).all()
     assert np.histogram(values, edges)[0].sum() == 5
     assert "<svg" in draw(Histogram("size", "Bytes", "", edges.tolist(), np.histogram(values, edges)[0].tolist(), True))
 
