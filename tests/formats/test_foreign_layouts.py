@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from packer._packs.info import digest
 from packer._packs.verify import verify
 from packer._sources.base import Source
 from packer._sources.imagefolder import imagefolder_source
-from packer.errors import DestinationError, OptionError
+from packer.errors import CorruptPackError, DestinationError, OptionError
 from packer.testing.conformance import flip
 from tests.conftest import Trees
 from tests.faults.crashes import with_fields
@@ -128,23 +128,32 @@ def test_a_shard_that_was_cut_is_named_and_the_rest_reads(source: Source, tmp_pa
     path = tmp_path / f"pack{LAYOUTS[format]}"
     options: dict[str, Any] = {"shard_size": 20_000} if FORMATS[format].shards else {}
     convert(source, path, options=options)
+    with open_pack(path) as reader:
+        expected = [bytes(reader.read(index)) for index in range(len(reader))]
     shard = shards_of(path)[-1]
-    os.truncate(shard, shard.stat().st_size - 1)
+    whole = shard.read_bytes()
+    cut = [data in whole for data in expected]
+    assert any(cut)
+    assert all(cut) != bool(options)
+    os.truncate(shard, len(whole) - 1)
     found = [str(damage) for damage in verify(path)]
     assert any(shard.name in damage and "when it was written" in damage for damage in found)
     with open_pack(path) as reader:
-        if options:
-            assert reader.read(0)
+        for index, data in enumerate(expected):
+            with pytest.raises(CorruptPackError) if cut[index] else contextlib.nullcontext():
+                assert bytes(reader.read(index)) == data
 
 
 @layouts
 def test_a_pack_replaces_another_and_is_replaced(tree: Path, tmp_path: Path, format: str) -> None:
-    path = tmp_path / f"pack{LAYOUTS[format]}"
-    convert(imagefolder_source(tree), path)
-    shutil.rmtree(tmp_path / "other", ignore_errors=True)
-    convert(imagefolder_source(tree), path, overwrite=True)
-    with open_pack(path) as reader:
-        assert len(reader) == 12
+    path, other = (tmp_path / f"{name}{LAYOUTS[format]}" for name in ("pack", "other"))
+    few, all_of_it = imagefolder_source(tree).limited(3), imagefolder_source(tree)
+    convert(few, path)
+    for source in (all_of_it, few):
+        convert(source, path, overwrite=True)
+        convert(source, other, overwrite=other.exists())
+        assert content(path) == content(other)
+    assert sorted(os.listdir(tmp_path)) == sorted([path.name, other.name])
 
 
 @layouts

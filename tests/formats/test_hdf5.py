@@ -16,6 +16,7 @@ from packer._formats import FORMATS
 from packer._formats.hdf5 import HDF5Reader, HDF5Writer
 from packer._manifest import SCHEMA, Manifest
 from packer._packs.verify import verify
+from packer._storage import packfile
 from packer._table import COLUMNS, Sample, Table
 from packer.errors import CorruptPackError, NotAPackError, UnsupportedVersionError
 from packer.testing.conformance import FileFormatConformance, assert_holds, draw_samples, write_pack
@@ -269,7 +270,7 @@ def test_structure_that_is_holes_of_a_sparse_file_takes_no_memory(tmp_path: Path
     subprocess.run([sys.executable, "-c", HOLES, path], check=True)
 
 
-def test_structure_is_read_in_small_pieces_of_a_large_pack_too(tmp_path: Path) -> None:
+def test_structure_is_read_in_small_pieces_of_a_large_pack_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     count, path = 1_280_000, tmp_path / "pack.h5"
     columns = {name: np.ones(count, dtype) for name, dtype in COLUMNS.items()}
     table = Table.of({**columns, "name_end": np.arange(1, count + 1)})
@@ -277,5 +278,12 @@ def test_structure_is_read_in_small_pieces_of_a_large_pack_too(tmp_path: Path) -
     manifest = Manifest(format="hdf5", count=count, classes=[f"n{number:08d}" for number in range(1000)])
     writer.commit(manifest, table)
     writer.close()
+    lengths: list[int] = []
+    require_few = packfile._Stream._require_few
+    monkeypatch.setattr(
+        packfile._Stream, "_require_few", lambda *arguments: (lengths.append(arguments[1]), require_few(*arguments))
+    )
     with HDF5Reader(path) as reader:
         assert len(reader) == count
+        assert reader.manifest.classes == manifest.classes
+    assert 0 < sum(lengths) < 1 << 17  # the table has 56 MB

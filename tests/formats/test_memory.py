@@ -11,6 +11,7 @@ from packer._conversion.convert import convert
 from packer._formats import FORMATS, open_pack
 from packer._packs.verify import verify
 from packer._sources.imagefolder import imagefolder_source
+from packer.errors import DestinationError
 from packer.testing.conformance import FormatConformance
 from packer.testing.photos import draw_imagefolder
 
@@ -56,6 +57,9 @@ def test_a_conversion_does_not_replace_another_pack_unasked(tree: Path, tmp_path
     path = tmp_path / "pack.memory"
     convert(imagefolder_source(tree), path)
     before = path.read_bytes()
+    with pytest.raises(DestinationError, match="exists already"):
+        convert(imagefolder_source(tree), path)
+    assert path.read_bytes() == before
     convert(imagefolder_source(tree), path, overwrite=True)
     assert path.read_bytes() != before
     assert verify(path) == []
