@@ -122,9 +122,8 @@ def test_a_pack_cut_short(request: pytest.FixtureRequest, format: str, which: st
         for length in (0, 1, 4096, len(content) // 2, len(content) - 1):
             if length < len(content):
                 os.truncate(file, length)
-                assert which == "large" or require_found_or_harmless(pack, expected), (file.name, length)
-                require_found_or_harmless(pack, expected)
-                with contextlib.suppress(CorruptPackError):
+                assert require_found_or_harmless(pack, expected), (file.name, length)
+                with contextlib.suppress(CorruptPackError):  # verifying 20,000 samples in a shard takes seconds
                     assert which == "large" or verify(pack), (file.name, length)
                 file.write_bytes(content)
     assert require_found_or_harmless(pack, expected) == set()
@@ -178,9 +177,8 @@ def test_a_pack_replaced_while_it_is_open_reads_on(pack: Path, tree: Path, forma
         options: dict[str, Any] = {"shard_size": 9000} if format == "pth" else {}
         assert bytes(reader.read(0)) == expected[0]
         convert(imagefolder_source(tree).limited(3), pack, overwrite=True, options=options)
-        if pack.is_dir():  # shards are opened when they are first read
-            with contextlib.suppress(PackError):
-                assert [bytes(reader.read(index)) for index in range(len(expected))] == expected
-        else:
-            assert [bytes(reader.read(index)) for index in range(len(expected))] == expected
+        for index, data in enumerate(expected):
+            # The other shards of a directory are opened when they are first read, and then do not exist any more.
+            with contextlib.suppress(PackError) if pack.is_dir() and index else contextlib.nullcontext():
+                assert bytes(reader.read(index)) == data
     assert len(stored(pack)) == 3

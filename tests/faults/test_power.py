@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import time
@@ -132,8 +133,8 @@ def test_what_is_synced_before_what(tree: Path, tmp_path: Path, format: str, mon
         assert written[manifest + 1 :] == ["pack"]
     else:
         assert written[-2:] == ["pack", "pack"]  # the data, then the structure that makes them valid
-    for place in journal[1:]:  # samples' bytes are synced before a line about samples
-        assert any(event.startswith("pack") for event in written[journal[0] : place])
+    for before, place in itertools.pairwise(journal):  # samples' bytes are synced before a line about samples
+        assert any(event.startswith("pack") for event in written[before:place])
 
 
 def test_the_power_fails_during_a_conversion_in_parts(
