@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -114,10 +114,18 @@ def test_trivial_augment_is_torchvisions(sweep: int) -> None:
     assert same_frequencies(keys(drawn(augment.TrivialAugmentWide(), count)), recorded(v2.TrivialAugmentWide, count))
 
 
+def kinds_of(images: Iterable[tuple[Any, ...]], step: int) -> Iterator[tuple[str, ...]]:
+    """Yield the kinds of an image's operation and of the next one: are they drawn independently?"""
+    return (tuple(key[0] for key in image[step : step + 2]) for image in images)
+
+
 @pytest.mark.parametrize("settings", [(2, 9), (3, 14, 15)])
 def test_rand_augment_is_torchvisions(settings: tuple[int, ...]) -> None:
     ours, theirs = keys(drawn(augment.RandAugment(*settings), 10_000)), recorded(v2.RandAugment, 10_000, *settings)
-    assert same_frequencies((image[:1] for image in ours), (image[:1] for image in theirs))
+    for step in range(settings[0]):
+        one = slice(step, step + 1)
+        assert same_frequencies((image[one] for image in ours), (image[one] for image in theirs))
+        assert same_frequencies(kinds_of(ours, step), kinds_of(theirs, step))
     assert same_distribution(np.array([*map(len, ours)]), [*map(len, theirs)])
 
 

@@ -107,6 +107,14 @@ def test_what_one_record_cannot_say_is_refused_with_the_crop_and_the_reason(
         Compose(made())
 
 
+def cropped(image: torch.Tensor, crops: list[Crop]) -> torch.Tensor:
+    """Apply crops one after the other."""
+    for crop in crops:
+        (record,) = crop.choose(np.array([image.shape[1]]), np.array([image.shape[2]]))
+        image = executed(image, record)
+    return image
+
+
 @pytest.mark.parametrize(
     "chain",
     [
@@ -122,8 +130,11 @@ def test_what_one_record_cannot_say_is_refused_with_the_crop_and_the_reason(
     ],
     ids=repr,
 )
-def test_what_one_record_can_say_is_taken(chain: list[Crop]) -> None:
-    assert Compose([Compose(chain)]).choose(np.array([400]), np.array([300])).shape == (1,)
+def test_what_one_record_can_say_does_the_same_as_the_crops_one_after_the_other(chain: list[Crop]) -> None:
+    torch.manual_seed(0)
+    found = cropped(noise(400, 300), [Compose([Compose(chain)])])
+    torch.manual_seed(0)
+    assert found.equal(cropped(noise(400, 300), chain))
 
 
 def test_crops_may_be_given_one_by_one() -> None:

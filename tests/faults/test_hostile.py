@@ -221,7 +221,7 @@ def test_images_without_pixels(tmp_path: Path, format: str, codec: str, crop: An
 
 
 MEASURED = """
-import resource, sys, time
+import resource, sys
 from packer.errors import PackerError
 from packer._formats import open_pack
 from packer._images.probe import inspect
@@ -235,14 +235,12 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for path in sys.argv[2:]:
     data = open(path, "rb").read()
     for look in (inspect, decode):
-        started = time.process_time()
         try:
             look(data)
         except ImageTooLargeError as error:
             assert "pixels" in str(error)
         else:
             raise AssertionError(path)
-        assert time.process_time() - started < 0.1, path
 grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
 assert grown < 50 * 1024 * (1024 if sys.platform == "darwin" else 1), grown
 """
@@ -258,14 +256,16 @@ def scanned(image: Image.Image, times: int) -> bytes:
 
 
 def test_images_that_would_take_hours(tmp_path: Path) -> None:
-    """Many passes over many pixels are as bad as many pixels: less than 100 kB make 4006 passes."""
-    grey = Image.new("L", (1000, 800), 128)
-    bomb = scanned(grey, 4000)
-    assert len(bomb) < 100_000
+    """Many passes over many pixels are as bad as many pixels: less than 300 kB make 4006 passes.
+
+    They are refused before anything is decoded, which would take 100 MB of memory.
+    """
+    bomb = scanned(Image.new("L", (5000, 4000), 128), 4000)
+    assert len(bomb) < 300_000
     (tmp_path / "bomb.jpg").write_bytes(bomb)
-    grey.save(tmp_path / "small.jpg")
+    Image.new("L", (40, 32), 128).save(tmp_path / "small.jpg")
     for look in (inspect, decode):
-        with pytest.raises(ImageTooLargeError, match="4006 passes over 1000 x 800 pixels"):
+        with pytest.raises(ImageTooLargeError, match="4006 passes over 5000 x 4000 pixels"):
             look(bomb)
     pytest.importorskip("resource", reason="needs getrusage, which Windows has not")
     line = [sys.executable, "-c", MEASURED, tmp_path / "small.jpg", tmp_path / "bomb.jpg"]

@@ -7,12 +7,14 @@ import sys
 import warnings
 import zlib
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from packer._images import pillow
 from packer._images.probe import inspect
 from packer.errors import ImageError
+from tests.images.samples import encoded, photo, pillow_pixels
 
 VALUES = 3000
 _LAYOUT = [(256, 3, 1, 8), (257, 3, 1, 8), (258, 3, 1, 8), (259, 3, 1, 1), (262, 3, 1, 1)]
@@ -127,6 +129,11 @@ def test_a_second_page_that_would_cost_too_much_is_not_looked_for():
 def test_metadata_as_programs_write_them_are_read(kind, orientation):
     tags = Image.Exif()
     tags[0x0112], tags[0x010E], tags[0x013B] = orientation, "a description " * 100, "somebody"
-    data = saved(kind, exif=tags)
+    options = {"lossless": True} if kind == "WEBP" else {}
+    data, stored = (encoded(photo(24, 40), kind, **options, **more) for more in ({"exif": tags}, {}))
     assert inspect(data).orientation == (1 if kind == "TIFF" else orientation)  # Pillow turns a TIFF itself
-    assert pillow.decode(data, exif="apply").shape == (8, 8, 3)
+    expected = pillow_pixels(stored)
+    if orientation >= 5:
+        expected = expected.swapaxes(0, 1)
+    expected = expected[:: -1 if orientation in (3, 4, 7, 8) else 1, :: -1 if orientation in (2, 3, 6, 7) else 1]
+    assert np.array_equal(pillow.decode(data, exif="apply"), expected)

@@ -68,7 +68,7 @@ def header_of(data: bytes) -> tuple[tuple[int, int], int]:
 def test_a_jpeg_is_seen_as_python_sees_it(name: str) -> None:
     images = list(changes(JPEGS[name], header_of(JPEGS[name])[1], 1))
     for checked in (0, 1):
-        require_pythons(surveyed(images, None, checked=checked), images)
+        assert require_pythons(surveyed(images, None, checked=checked), images) > len(images) // 2
 
 
 @pytest.mark.parametrize("name", JPEGS)
@@ -93,12 +93,15 @@ def test_of_a_jpeg_the_same_is_cut_out(name: str) -> None:
 
 @pytest.mark.parametrize("name", JPEGS)
 def test_tiles_of_a_jpeg_have_its_pixels(name: str) -> None:
+    tiled = 0
     for data in changes(JPEGS[name], header_of(JPEGS[name])[1], 4):
         try:
             made = transcode(data)
         except NotTileableError:
             continue
+        tiled += 1
         assert np.array_equal(pillow_pixels(made), pillow_pixels(data))
+    assert tiled or name == "CMYK"
 
 
 CHUNKS = (
@@ -152,10 +155,11 @@ def test_a_png_has_pillows_pixels_and_is_seen_as_python_sees_it(kind: tuple[int,
             decoded += 1
             assert np.array_equal(pixels, np.asarray(pillow_pixels(data)))
     assert decoded
-    require_pythons(surveyed(images, None, checked=1), images)
+    seen = require_pythons(surveyed(images, None, checked=1), images)
+    assert seen > len(images) // 3 or kind == (6, 16)  # C leaves 16 bits in colour to Python
 
 
 @pytest.mark.parametrize("lossless", [False, True])
 def test_a_webp_is_seen_as_python_sees_it(lossless: bool) -> None:
     images = list(changes(encoded(PIXELS, "WEBP", lossless=lossless), 34, 7))
-    require_pythons(surveyed(images, None), images)
+    assert require_pythons(surveyed(images, None), images) > len(images) // 4

@@ -21,7 +21,7 @@ NATIVE = Path(packer.__file__).parents[1] / "tests" / "native"
 
 @pytest.mark.skipif(sys.platform != "linux" or not native.PREFERRED, reason="needs packer's own decoder on Linux")
 @pytest.mark.skipif(shutil.which("cc") is None or not NATIVE.exists(), reason="needs a C compiler and the repository")
-def test_what_the_host_prints_is_what_other_libraries_give(tmp_path: Path) -> None:
+def test_the_host_has_the_pixels_of_other_libraries_and_the_tiles_of_the_module_in_python(tmp_path: Path) -> None:
     host = tmp_path / "host"
     line = [
         "cc",

@@ -110,7 +110,6 @@ def tiff(samples: npt.NDArray[Any], bits: int, format: int) -> bytes:
     fields = [(256, 4, width), (257, 4, height), (258, 3, bits), (259, 3, 1), (262, 3, 1 if channels == 1 else 2)]
     fields += [(273, 4, 0), (277, 3, channels), (278, 4, height), (279, 4, len(body)), (339, 3, format)]
     end = 8 + 2 + 12 * len(fields) + 4
-    end = 8 + 2 + 12 * len(fields) + 4
     entries = b""
     for tag, kind, value in fields:
         repeated = tag in (258, 339) and channels > 1
