@@ -25,12 +25,15 @@ from packer._images.resize import ResizeSpec
 from packer._table import Sample
 from packer.crops import Compose, Crop, RandomResizedCrop, Resize, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageError, ImageTooLargeError
+from tests.memory import PEAK
 from tests.samples import write_pack
 
 pytestmark = pytest.mark.timeout(120)  # a test that hangs must fail
 
-READ = """
-import json, resource, sys
+READ = (
+    PEAK
+    + """
+import json, sys
 without, *paths = sys.argv[1:]
 if without:
     sys.modules["packer._images._native"] = None  # as where there was no compiler
@@ -42,7 +45,7 @@ from packer._images import native
 assert not (without and native.PREFERRED)
 for path in paths:
     open_dataset(path, crop=RandomResizedCrop(224, flip=0.5))[0]  # imports, and memory that is kept
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 for path in paths:
     dataset = open_dataset(path, decoder="turbojpeg" if without else "auto")
     found = {}
@@ -59,9 +62,9 @@ for path in paths:
         height, width = int(dataset.reader.table.height[index]), int(dataset.reader.table.width[index])
         region = dataset.read_region(index, height // 2, width // 2, 1, 1)
         found[f"read_region {index}"] = list(region.shape), 0
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    print(json.dumps([grown // (1024 if sys.platform != "darwin" else 1024 * 1024), found]))
+    print(json.dumps([(peak() - before) >> 20, found]))
 """
+)
 
 
 def line(height: int, width: int) -> npt.NDArray[np.uint8]:

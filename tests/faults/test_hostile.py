@@ -36,6 +36,7 @@ from packer._table import Sample, checksum
 from packer.crops import Compose, RandomResizedCrop, Resize, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageTooLargeError, PackerError
 from tests.command import packer_many
+from tests.memory import PEAK
 from tests.pairs import pairwise
 from tests.samples import SUFFIXES, solid, write_pack
 
@@ -220,8 +221,8 @@ def test_images_without_pixels(tmp_path: Path, format: str, codec: str, crop: An
         assert caught.value.index == 1
 
 
-MEASURED = """
-import resource, sys
+MEASURED = f"""{PEAK}
+import sys
 from packer.errors import PackerError
 from packer._formats import open_pack
 from packer._images.probe import inspect
@@ -231,7 +232,7 @@ from packer._images.decode import decode
 from packer.errors import ImageTooLargeError
 small = open(sys.argv[1], "rb").read()
 inspect(small), decode(small)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 for path in sys.argv[2:]:
     data = open(path, "rb").read()
     for look in (inspect, decode):
@@ -241,8 +242,8 @@ for path in sys.argv[2:]:
             assert "pixels" in str(error)
         else:
             raise AssertionError(path)
-grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-assert grown < 50 * 1024 * (1024 if sys.platform == "darwin" else 1), grown
+grown = peak() - before
+assert grown < 50 << 20, grown
 """
 
 

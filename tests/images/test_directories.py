@@ -15,6 +15,7 @@ from packer._images import pillow
 from packer._images.probe import inspect
 from packer.errors import ImageError
 from tests.images.samples import encoded, photo, pillow_pixels
+from tests.memory import PEAK
 
 VALUES = 3000
 _LAYOUT = [(256, 3, 1, 8), (257, 3, 1, 8), (258, 3, 1, 8), (259, 3, 1, 1), (262, 3, 1, 1)]
@@ -84,14 +85,14 @@ def test_metadata_whose_values_share_their_bytes_are_refused(name):
 def test_a_small_image_takes_little_memory_whatever_its_directory_says(tmp_path):
     pytest.importorskip("resource")
     code = (
-        "import resource, sys\n"
+        PEAK + "import sys\n"
         "from packer._images.probe import inspect\n"
         "from packer.errors import ImageError\n"
         "inspect(open(sys.argv[1], 'rb').read())\n"
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "before = peak()\n"
         "try: inspect(open(sys.argv[2], 'rb').read())\n"
         "except ImageError: pass\n"
-        "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)\n"
+        "print((peak() - before) >> 20)\n"
     )
     plain, small = tmp_path / "plain", tmp_path / "small"
     plain.write_bytes(saved("TIFF"))

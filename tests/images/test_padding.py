@@ -26,6 +26,7 @@ from packer._table import Sample
 from packer.errors import CorruptPackError, ImageError, ImageTooLargeError
 from packer.testing.reference import torchvision
 from tests.images.samples import encoded, photo
+from tests.memory import PEAK
 from tests.samples import write_pack
 
 Pixels = npt.NDArray[np.uint8]
@@ -288,13 +289,10 @@ def test_padding_is_no_work_for_resizing() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's account of memory")
 def test_padding_in_python_takes_little_more_memory_than_its_window() -> None:
-    program = """
-import resource
+    program = f"""{PEAK}
 import numpy as np
 from packer._images.geometry import PADDINGS, Box, visible_part
 from packer._images.rectangle import pad_into
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 before = peak()
 for mode in ("constant", "reflect"):
     for size in ((1, 10_000_000), (10_000_000, 1)):
@@ -303,7 +301,7 @@ for mode in ("constant", "reflect"):
         part = visible_part(box)
         pad_into(np.zeros((*part.out, 3), np.uint8), part, box, out)
         del out
-print(peak() - before)
+print((peak() - before) >> 20)
 """
     found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
     assert int(found) < 60  # MB: the window has 29

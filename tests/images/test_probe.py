@@ -25,6 +25,7 @@ from tests.images.samples import (
     png_chunk,
     tiff_orientation,
 )
+from tests.memory import PEAK
 
 PHOTO = photo(37, 53)
 IMAGE = Image.fromarray(PHOTO)
@@ -292,15 +293,14 @@ def test_bombs(kind: str) -> None:
 
 
 def test_bombs_take_no_memory() -> None:
-    code = """
-import resource, sys
+    code = f"""{PEAK}
+import sys
 from packer.errors import ImageTooLargeError
 from packer._images.decode import decode
 from packer._images.probe import inspect
 small = bytes.fromhex(sys.stdin.readline())
 inspect(small), decode(small)
-unit = 1 if sys.platform == "darwin" else 1024
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 refused = 0
 for line in sys.stdin:
     for look in (inspect, decode):
@@ -308,7 +308,7 @@ for line in sys.stdin:
             look(bytes.fromhex(line))
         except ImageTooLargeError:
             refused += 1
-print(refused, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * unit)
+print(refused, peak() - before)
 """
     pytest.importorskip("resource", reason="needs getrusage, which Windows has not")
     lines = "\n".join(data.hex() for data in [ALL["gif"], *map(bomb, BOMBS)])
