@@ -38,6 +38,16 @@ _LIBRARIES = {
 }
 """The library's name in the manifest, and its module, which has the version: OpenCV has four distributions."""
 
+_TYPES: dict[str, tuple[type, ...]] = {
+    "quality": (int,),
+    "max_pixels": (int,),
+    "recode": (bool,),
+    "tiles": (bool, type(None)),
+    "size": (int,),
+    "upscale": (bool,),
+}
+"""The types of settings without a list of choices, as JSON has them."""
+
 _ENCODED = tuple(name for name, codec in CODECS.items() if codec.suffixes and name != "raw")
 
 
@@ -121,8 +131,12 @@ class Recipe:
         try:
             names = {word: name for name, word in _WORDS.items()}
             values = {names.get(word, word): value for word, value in settings.items()}
-            if values.get("resize") is not None:
-                values["resize"] = ResizeSpec(**values["resize"])
+            resize = values.get("resize")
+            if resize is not None:
+                values["resize"] = ResizeSpec(**resize)
+            for name, value in (values | (resize or {})).items():
+                if name in _TYPES and type(value) not in _TYPES[name]:
+                    raise ValueError(f"invalid settings of a conversion: {name} is {value!r}")
             return cls(**values)
         except TypeError as error:
             raise ValueError(f"invalid settings of a conversion: {error}") from error

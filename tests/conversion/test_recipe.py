@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,26 @@ def test_jpeg_encodes_cmyk_when_asked_for_rgb() -> None:
     assert stored(data, recipe=Recipe(codec="jpeg")) == data
     with Image.open(io.BytesIO(stored(data, recipe=Recipe(codec="jpeg", resize=ResizeSpec(20))))) as image:
         assert (image.mode, image.size) == ("RGB", (28, 20))
+
+
+RECORDED = Recipe(codec="jpeg", resize=ResizeSpec(24, "short"), tiles=True, recode=True, to_8_bit="clip").settings()
+
+
+@pytest.mark.parametrize("value", [{}, [], "x", 1.5, None, True, 7])
+@pytest.mark.parametrize(
+    ("outer", "name"), [(None, name) for name in RECORDED] + [("resize", name) for name in RECORDED["resize"]]
+)
+def test_recorded_settings_of_a_wrong_type_are_refused(outer: str | None, name: str, value: Any) -> None:
+    """A manifest may be damaged or forged: its settings make samples, or they are refused where they are read."""
+    before = RECORDED if outer is None else RECORDED[outer]
+    after = {**before, name: value}
+    try:
+        recipe = Recipe.of(after if outer is None else {**RECORDED, outer: after})
+    except ValueError:
+        assert type(value) is not type(before[name]) or value in ("x", {})
+        return
+    with suppress(ImageError):
+        stored(jpeg(), recipe=recipe)
 
 
 @pytest.mark.parametrize("codec", MAKING)
