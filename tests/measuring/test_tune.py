@@ -61,10 +61,9 @@ def test_no_more_batches_are_made_ahead_than_memory_has_room_for(pack: Path) -> 
 def test_the_line_makes_a_loader(pack: Path) -> None:
     shown: list[tuple[float, float, str]] = []
     dataset = open_dataset(pack, crop=CenterCrop(16))
-    found = tune(dataset, 4, seconds=1.5, progress=lambda *now: shown.append(now))
+    found = tune(dataset, 4, seconds=6, progress=lambda *now: shown.append(now))
     assert found.settings.threads in {*thread_counts(available_cpus()), available_cpus()}
-    missing = set(thread_counts(available_cpus())) - {trial.settings.threads for trial in found.trials}
-    assert not missing or "were not tried" in " ".join(found.notes)  # on a busy machine, 1.5 s are too few for all
+    assert {trial.settings.threads for trial in found.trials} >= set(thread_counts(available_cpus()))
     assert found.rate > 0
     assert found.error >= 0
     assert found.wait_ms == 0
