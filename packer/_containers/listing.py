@@ -652,7 +652,7 @@ class ForeignFiles:
         return file
 
     def read(self, number: int, offset: int, size: int) -> bytes:
-        """Return a range of a file, or of an unpacked range.
+        """Return `size` bytes from `offset` of a file, or of the decompressed content of a compressed range.
 
         Raises
         ------

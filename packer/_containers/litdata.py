@@ -113,7 +113,7 @@ def arrow_rows(section: Section, unit: int, names: Sequence[str]) -> Iterator[di
 
 
 def _is_binary(kind: Any, name: str, column: str) -> bool:
-    """Tell whether a part is a column of bytes, or the ``bytes`` member of a structure."""
+    """Tell whether `name` holds bytes: as a column, or as the member ``bytes`` of a column of structures."""
     inner = "bytes" in names_of(kind) and name == f"{column}.bytes"
     return str(kind.field("bytes").type if inner else kind) in ("binary", "large_binary")
 

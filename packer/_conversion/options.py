@@ -218,7 +218,7 @@ class SourceOptions:
     suffix: str | None = _option(
         "text",
         "labels",
-        "Append this suffix to each path in --labels.  [default: for a path without a suffix, such as cat/1, the suffix of the only image file cat/1.*]",
+        "Append this suffix to each path in --labels.  [default: a path without a suffix, such as cat/1, means the image file cat/1.*, if there is exactly one]",
         metavar=".JPG",
     )
     no_header: bool = _flag(

@@ -25,8 +25,9 @@ _SOS, _EOI = 0xDA, 0xD9
 class _Library(turbojpeg.TurboJPEG):  # type: ignore[misc]
     """PyTurboJPEG, changed so that it raises an error if libjpeg complains.
 
-    PyTurboJPEG 1 returns the intact part of a damaged image with a Python warning, which cannot be assigned to a
-    thread. `_require_sound` checks that PyTurboJPEG still calls the overridden method.
+    For a damaged image, PyTurboJPEG 1 returns the intact part and issues a Python warning. packer could not tell
+    which thread's image had caused the warning. `_require_sound` checks that PyTurboJPEG still calls the
+    overridden method.
     """
 
     def _TurboJPEG__report_error(self, handle: int) -> None:  # noqa: N802 - how Python spells a private method

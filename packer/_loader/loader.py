@@ -351,7 +351,7 @@ class Loader(Displayable):
 
     @property
     def _draws_by_seed(self) -> bool:
-        """Whether the seed for crops also determines mixtures, or the random numbers of a transform."""
+        """Whether other random numbers, those of mixtures or of a transform, also depend on the seed for crops."""
         one_thread_each = bool(self.processes) and self.threads <= self.processes and not self._auto
         if self.mix is not None or self.batch_transform is not None:
             return True

@@ -4,8 +4,8 @@ The digest does not depend on formats, parts, settings or versions, so it compar
 different ways. It is the SHA-256 of a sequence of hashes, each a SHA-256 too: first the hash of the classes, as `Names`
 stores them (`ends` as int64, then `blob`), then the hashes of the samples in their order. The hash of a sample covers
 five int64 (length of the name, label, height, width, length of the data), the name and the data. Numbers are
-little-endian. If labels are not class ids, the word "int" or "float" precedes all hashes, and a float label is hashed
-as its float64.
+little-endian. If labels are numbers and not class ids, the name of their type, "int" or "float", precedes all hashes,
+and a float label is hashed as a float64 in place of the int64.
 
 If there are fields, the hash of their descriptions follows the hash of the classes. It covers a JSON array with each
 field's entry in the manifest, without the member `file`. The JSON is ASCII without spaces, and members of objects are

@@ -1,10 +1,10 @@
 """Images with annotations in COCO's format: boxes, categories, segmentations, keypoints and captions as fields.
 
 Several files about the same images are joined, and checked for consistency. In a field of objects, the value of an
-image has one row for each annotation, in the order of the files. The value is null if the files with objects do not
-list the image, and empty if they list it without an object. If the ids of categories or annotations are texts, they are
-replaced by numbers, from 1 on in the order of the files; the field ``members`` keeps the texts. The ids of images do
-not change.
+image has one row for each annotation, in the order of the files. If a file with objects lists the image but has no
+annotation for it, the value is empty; if no such file lists the image, the value is null. If the ids of categories or
+annotations are texts, they are replaced by numbers, from 1 on in the order of the files; the field ``members`` keeps
+the texts. The ids of images do not change.
 """
 
 from __future__ import annotations

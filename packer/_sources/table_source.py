@@ -293,7 +293,7 @@ class TableRows:
             self.require_sound()
 
     def drop_left(self) -> None:
-        """Drop the rows that were left out, after adding the names of their images to the list of skipped samples.
+        """Remove the rows with errors from this table, and add the names of their images to the skipped samples.
 
         An image is added only once, and only if no other row has it.
         """

@@ -237,7 +237,7 @@ class Crop(Frozen, abc.ABC):
         ]
 
     def _drawn(self, sizes: list[Pairs]) -> list[Ints]:
-        """Return the random choices of each step, drawn for one image after the other."""
+        """Return one array of random choices for each step. All choices for an image precede those for the next."""
         count = len(sizes[0])
         rows: list[list[tuple[int, ...]]] = [[] for _ in self._steps]
         by_chance = [

@@ -537,7 +537,10 @@ def _folders_of(url: str) -> list[str]:
 
 
 def _bucket_of(url: str) -> tuple[S3Bucket | None, str]:
-    """Return the S3 bucket of a URL (None for another store, or without boto3), and the prefix of the keys below it."""
+    """Return the S3 bucket of a URL, and the prefix of all keys below the URL.
+
+    The bucket is None if the URL is not of S3, or if boto3 is not installed.
+    """
     from packer._storage.remote.s3 import S3Bucket
 
     base = parse(url)
