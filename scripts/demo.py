@@ -26,15 +26,17 @@ from PIL import Image
 
 from packer._storage.files import held
 from packer._storage.system import available_cpus, interrupts_held
-from packer.testing.photos import draw_imagefolder
+from packer.testing.photos import draw_photo
 
 PHOTOS = Path("demo") / "photos"
 CLASSES, SPLITS = 10, {"train": 40, "val": 8}  # photos a class
+PHOTO = (375, 500)  # height and width; swapped in every fourth photo
+SCENE, PER_SCENE = 750, 8  # side of a drawn scene, and the number of photos that are cut from it
 SUFFIXES = (".lmdb", ".h5", ".pth")
 SIZE = 256
 ROUNDS = 3
 COMPARED = 16  # samples of each pack
-MOST_READ = 400  # samples a round; larger trees are sampled evenly
+MOST_READ = 200  # samples a round; larger trees are sampled evenly
 MOST = 2000  # images that are packed, six times, in the directory for temporary files
 
 Row = tuple[str, int, float | None, float]  # what, bytes, conversion and reading in img/s
@@ -100,13 +102,22 @@ def draw_photos(root: Path) -> None:
 
 
 def draw_class(drawn: tuple[Path, str, int]) -> None:
-    """Draw one class of a split in a tree of its own, and move it to the others."""
+    """Draw one class of a split.
+
+    Photos are cut from larger scenes, and every second one is mirrored: to draw a scene for each would take longer than
+    all the rest.
+    """
     root, split, label = drawn
-    part = root / f"{split}-{label}"
-    draw_imagefolder(part, classes=1, per_class=SPLITS[split], seed=2 * label + (split == "val"))
-    (root / split).mkdir(parents=True, exist_ok=True)
-    (part / "class_00").rename(root / split / f"class_{label:02d}")
-    part.rmdir()
+    folder = root / split / f"class_{label:02d}"
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(2 * label + (split == "val"))
+    for number in range(SPLITS[split]):
+        if number % PER_SCENE == 0:
+            scene = draw_photo(rng, SCENE, SCENE)
+        height, width = PHOTO if number % 4 else PHOTO[::-1]
+        top, left = rng.integers(SCENE - height), rng.integers(SCENE - width)
+        pixels = scene[top : top + height, left : left + width]
+        Image.fromarray(pixels[:, :: -1 if number % 2 else 1]).save(folder / f"{number:04d}.jpg", quality=94)
 
 
 def some_of(tree: Path, part: Path) -> Path:

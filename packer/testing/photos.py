@@ -5,6 +5,7 @@ The JPEGs have the size and the decoding time of real photos, so they can replac
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -22,25 +23,42 @@ def draw_photo(rng: np.random.Generator, height: int, width: int) -> npt.NDArray
     (height, width, 3) uint8 array
         The RGB pixels.
     """
-    frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None])
-    frequency[0, 0] = 1.0
-    amplitude = frequency**-1.2
-    amplitude[0, 0] = 0.0
+    amplitude = _amplitude(height, width)
 
     def layer() -> npt.NDArray[np.float64]:
-        phase = np.exp(2j * np.pi * rng.random(frequency.shape))
-        field = np.fft.irfft2(amplitude * phase, s=(height, width))
-        return field / max(float(field.std()), 1e-9)
+        phase = 2 * np.pi * rng.random(amplitude.shape)
+        spectrum = np.empty(amplitude.shape, np.complex128)
+        np.multiply(amplitude, np.cos(phase), out=spectrum.real)
+        np.multiply(amplitude, np.sin(phase), out=spectrum.imag)
+        field = np.fft.irfft2(spectrum, s=(height, width))
+        field /= max(float(field.std()), 1e-9)
+        return field
 
     light = layer()
-    y, x = np.mgrid[0:height, 0:width]
+    y, x = np.ogrid[0:height, 0:width]
     for _ in range(6):
         top, left = rng.random(2) * (height, width)
         radius = (0.05 + 0.2 * rng.random()) * min(height, width)
         light[(y - top) ** 2 + (x - left) ** 2 < radius**2] += rng.normal(0, 0.8)
-    tint = np.stack([layer() for _ in range(3)], -1)
-    pixels = 120 + rng.normal(0, 15, 3) + 45 * light[..., None] + 12 * tint + rng.normal(0, 3.5, (height, width, 1))
-    return pixels.clip(0, 255).astype(np.uint8)
+    tints = [layer() for _ in range(3)]
+    means = 120 + rng.normal(0, 15, 3)
+    noise = rng.normal(0, 3.5, (height, width))
+    light *= 45
+    pixels = np.empty((height, width, 3), np.uint8)
+    for channel, (mean, tint) in enumerate(zip(means, tints, strict=True)):
+        tint *= 12
+        pixels[..., channel] = np.clip(mean + light + tint + noise, 0, 255)
+    return pixels
+
+
+@lru_cache(maxsize=4)
+def _amplitude(height: int, width: int) -> npt.NDArray[np.float64]:
+    """Return the amplitude of each frequency of a photo, in the order of `numpy.fft.rfft2`; 0 for the mean."""
+    frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None])
+    frequency[0, 0] = 1.0
+    amplitude: npt.NDArray[np.float64] = frequency**-1.2
+    amplitude[0, 0] = 0.0
+    return amplitude
 
 
 def draw_imagefolder(
