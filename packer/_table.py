@@ -514,7 +514,7 @@ def field_columns(fields: Sequence[Field], values: Sequence[Stored], name: bytes
 def with_offsets(
     fields: Sequence[Field], row: Sequence[int | float], offsets: Sequence[int]
 ) -> tuple[int | float, ...]:
-    """Add the offset of each blob to a row of the fields' columns, in the order of `column_types` with ``apart=True``.
+    """Insert each blob's offset into a row, after the columns of its field, as in `column_types` with ``apart=True``.
 
     Parameters
     ----------

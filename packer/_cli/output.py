@@ -311,8 +311,8 @@ class ProgressDisplay:
     ) -> None:
         """Show that `done` of `total` images, or of another unit, are done; `total` may be unknown.
 
-        `skipped` of these images were left out, and `read` bytes were read. `notes` are further values to show, by
-        subject.
+        `skipped` of these images were left out, and `read` bytes were read. `notes` are further values to
+        show, each with its name as the key.
         """
         with self._lock:
             self._progress.update(done, total, read, skipped, notes or {})

@@ -384,7 +384,7 @@ class LoaderDataset(abc.ABC):
         batch : int
             The number of samples in a batch; the last one may have fewer.
         step : int
-            The number of samples of a batch that a thread decodes at a time.
+            The number of samples that one thread decodes at a time.
         numbers : optional
             The conversion of uint8 pixel values to the numbers that ``memory["image"]`` must contain. The Loader's
             `normalize` and `dtype` determine it.

@@ -256,7 +256,7 @@ class FramedReader(IndexReader):
     """Reads a pack in another tool's format, through packer's index in the pack."""
 
     def check_structure(self) -> Iterable[str]:
-        """Compare the files with the list in the index, and the bytes between samples with their checksums."""
+        """Compare the files with the index's list, and the bytes between samples with the recorded checksums."""
         damaged = False
         for problem in super().check_structure():
             damaged = True
@@ -366,7 +366,7 @@ class ShardWriter(ForeignWriter):
         return b""
 
     def index_line(self, frame: Frame, at: int) -> bytes:
-        """Return the entry in the shard's index or head for `frame`, which begins at byte `at` of the shard.
+        """Return the entry for `frame` in the shard's index or head; the frame begins at byte `at` of the shard.
 
         Called once for each frame, in the order of the frames.
         """

@@ -110,7 +110,7 @@ class SamplingState:
         return self.order.block if isinstance(self.order, BlockShuffleSampler) else 1
 
     def chunks(self, size: int) -> Iterator[Ints]:
-        """Begin a pass, and return an iterator over its indices with turns, in arrays of up to `size`."""
+        """Begin a pass, and return an iterator over arrays of up to `size` indices, each with its turn, see `Turns`."""
         warn_of_random_order(self.images, self.sampler)
         if isinstance(self.order, IterableOrder):
             return in_turns(self.order.chunks(size), len(self.images))
@@ -226,13 +226,13 @@ def warn_of_random_order(images: LoaderDataset, sampler: object) -> None:
 
 
 def _with_turns(draws: Iterable[tuple[Ints, Ints | None]], length: int) -> Iterator[Ints]:
-    """Yield indices with turns from the results of a packer sampler's `draws`."""
+    """Convert the results of a packer sampler's `draws` to indices that contain the turns: sample + turn * length."""
     for samples, turns in draws:
         yield samples if turns is None else samples + turns * length
 
 
 def in_turns(chunks: Iterable[Ints], length: int) -> Iterator[Ints]:
-    """Convert the indices of an epoch to indices with turns, by `Turns.of`."""
+    """Convert the indices of an epoch to indices that contain the turns, by `Turns.of`."""
     turns = Turns(length)
     return (turns.of(indices) for indices in chunks)
 

@@ -234,8 +234,8 @@ class PatchFile:
 def _pieces(parts: Iterable[Buffer]) -> Iterator[list[Buffer]]:
     """Yield blocks of about `_COLLECT` bytes.
 
-    For longer writes, Linux allocates larger pieces of memory than it has available, and a virtual machine has to
-    request such pieces from its host. In a measurement, a write of 2 MiB took ten times as long per byte as one of half
+    Longer writes need larger contiguous pieces of memory. If Linux has none free, a virtual machine has to request
+    them from its host. In a measurement, a write of 2 MiB took ten times as long per byte as one of half
     a MiB.
     """
     piece, size = list[Buffer](), 0

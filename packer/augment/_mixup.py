@@ -188,7 +188,7 @@ class ChoiceOfMixings(Mixing):
 
 
 def shares_of(p: Sequence[float] | None, count: int) -> tuple[float, ...]:
-    """Return the probability of each of `count` rules from a user's weights; ValueError if these are invalid."""
+    """Convert a user's weights to the probabilities of `count` augmentations; ValueError if they are invalid."""
     if not count:
         raise OptionError("there is nothing to choose from: pass one augmentation or more")
     try:

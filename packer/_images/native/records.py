@@ -57,8 +57,8 @@ class DecodeTasks:
     def tasks(self) -> npt.NDArray[Any]:
         """(N, V) array of TASK; `aim` sets the addresses of the results.
 
-        If the samples are in several files, the position in a task is the sample's offset as the table stores it, and
-        the caller must set the file of the task. If the file is `NOWHERE`, the caller must not change it: the row's
+        If the samples are in several files, `position` in a task is the sample's offset as the table stores it, and the
+        caller must set `file`. If the file is `NOWHERE`, the caller must not change it: the row's
         name is damaged, or packer's decoder is not suitable.
         """
         return self._parts[0].view(TASK).reshape(self._shape)
