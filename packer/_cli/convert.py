@@ -212,11 +212,10 @@ def _one(partition: Partition, number: int, how: RunOptions) -> int:
             workers=partition.request.workers,
             progress=display.show,
         )
-    rate = part.images / max(part.seconds, 1e-9)
-    say(
-        f"part {number}: {count(part.images)} images, {duration(part.seconds)} ({rate:,.0f} img/s)",
-        quiet=how.quiet,
-    )
+    made = f"{duration(part.seconds)} ({part.images / max(part.seconds, 1e-9):,.0f} img/s)"
+    if not part.bytes_in and part.images > part.skipped:
+        made = "done already"
+    say(f"part {number}: {count(part.images)} images, {made}", quiet=how.quiet)
     if part.note:
         click.echo(f"packer: {printable(part.note)}", err=True)
     if not partition.missing():

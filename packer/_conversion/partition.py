@@ -80,7 +80,8 @@ class Partition:
 
         The cached `files` are left out: their connections cannot be pickled.
         """
-        return {"request": self.request, "scratch": self.scratch, "destination": self.destination}
+        scratch = self.scratch and Path(os.path.abspath(self.scratch))
+        return {"request": self.request, "scratch": scratch, "destination": self.destination}
 
     @cached_property
     def destination(self) -> Path:

@@ -58,6 +58,7 @@ def test_parts_and_arrays_give_the_same(tree: Path, whole: str, tmp_path: Path) 
     assert "LMDBImageDataset" in results[0].stdout
     assert results[1].stdout == f"{out}: done already\n"
     assert "80 images, 4 classes" in results[4].stdout
+    assert results[7].stdout == "part 0: 26 images, done already\n"
     assert "1 of 3 parts are missing: 1" in results[8].stderr
     assert "80 samples" in results[9].stdout
     assert "done already" in results[10].stdout

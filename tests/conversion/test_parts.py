@@ -637,11 +637,13 @@ def test_finish_without_parts(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_a_task_in_another_directory_has_the_same_destination(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_in_another_directory_has_the_same_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    task = pickle.dumps(Partition(ConversionRequest(src=Path("tree"), dst=Path("pack.lmdb"), parts=2)))
+    request = ConversionRequest(src=Path("tree"), dst=Path("pack.lmdb"), parts=2)
+    task = pickle.dumps(Partition(request, scratch=Path("scratch")))
     monkeypatch.chdir("/")
-    assert pickle.loads(task).destination == tmp_path / "pack.lmdb"
+    partition = pickle.loads(task)
+    assert (partition.destination, partition.scratch) == (tmp_path / "pack.lmdb", tmp_path / "scratch")
 
 
 def test_a_shared_source_opens_what_it_is(tree: Path, tmp_path: Path) -> None:
