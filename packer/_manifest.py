@@ -55,8 +55,8 @@ class Manifest:
     settings : dict
         Every setting of the conversion that affects the samples' bytes.
     about : list of dict
-        Data in annotation files that do not belong to a single sample, such as image licenses. For each annotation
-        file, a dict has the file's name (``file``) and the data (``members``).
+        Data of annotation files, such as image licenses, except the data of single samples. For each annotation file,
+        a dict has the file's name (``file``) and the data (``members``).
     source : dict
         The kind of the source, and a digest of its names, labels and fields.
     skipped : list of dict

@@ -128,8 +128,8 @@ def option(name: str, value: object = None) -> str:
     Returns
     -------
     str
-        The mention. In a message, `spelled` and `recorded` replace it by one spelling; errors do so themselves when
-        they are shown.
+        The mention. In a message, `spelled` and `recorded` replace the mention by one spelling; errors do so themselves
+        when they are shown.
     """
     word = flag(name)
     if value is None:
@@ -155,7 +155,7 @@ def recorded(message: str) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """Return the message of an error, in which options have both spellings, for a file or another process."""
+    """Return the message of an error with both spellings of each option, for another process or a file."""
     return error._message() if isinstance(error, PackerError) else str(error)
 
 
@@ -170,7 +170,7 @@ _BETWEEN = ("packer", "torch", "multiprocessing", "concurrent", "threading")
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Issue a warning for the line of the nearest caller outside of packer and of the libraries that call packer."""
+    """Issue a warning that names a line of the user's code, not of packer or of libraries that call packer."""
     level, frame = 1, sys._getframe()
     while frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
         if frame.f_back is None:  # this is a worker, so no line of the user's code is on the stack
@@ -183,7 +183,8 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 class PackerError(Exception):
     """Base class of every error that packer raises on purpose.
 
-    In the result of `str`, options have the spelling that this process uses; `message_of` returns both spellings.
+    Messages spell options in two ways: ``on_error='skip'`` for functions, and ``--on-error skip`` for the command line.
+    `str` of an error contains the spelling that this process uses; `message_of` returns both spellings.
     """
 
     def __str__(self) -> str:

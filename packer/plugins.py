@@ -153,9 +153,9 @@ class ContainerDescriptor(PluginDescriptor):
     """Describes how a container is recognised before its module is imported.
 
     A file may belong to the container if its name has one of the suffixes or matches `names`, or if its first bytes
-    match `magic`. A directory may belong to it if the name of an entry has one of the suffixes or matches `names`, or
-    if a subdirectory contains a file named in `below`. Then the class is imported, and its method `recognise_file` or
-    `recognise_directory` decides.
+    match `magic`. A directory may belong to the container if the name of an entry has one of the suffixes or matches
+    `names`, or if a subdirectory contains a file named in `below`. Then the class is imported, and its method
+    `recognise_file` or `recognise_directory` decides.
 
     Attributes
     ----------
@@ -164,10 +164,10 @@ class ContainerDescriptor(PluginDescriptor):
     names : str
         A regular expression that matches the whole name of a file or a directory.
     below : tuple of str
-        Names of files that are searched in the subdirectories of a directory. Only the directory's first 64 entries,
-        sorted by name, are examined.
+        Names of files to look for in the subdirectories of a directory. Only the directory's first 64 entries, sorted
+        by name, are examined.
     last : bool
-        True if the container accepts files that no other container recognises; then it is tried last.
+        True if the container accepts files that no other container recognises; such a container is tried last.
     """
 
     what = "container"
@@ -223,7 +223,7 @@ class Format(PluginDescriptor):
     files : tuple of str
         For packs that are directories, the names of their files, except those with samples' data.
     dataset : str
-        The name in `packer` with which users should open such packs.
+        The name in `packer`, such as ``LMDBImageDataset``, with which users should open packs of this format.
     shards : bool
         Whether users can choose the size of the files that contain the samples.
     parts : bool

@@ -35,7 +35,8 @@ def cache_commands() -> None:
 def info_command(directory: Path | None, as_json: bool) -> None:
     """List the objects in the cache.
 
-    Prints the version of each object, the percentage of it that is cached, and the time of its last use.
+    An object is a file of a pack at a URL. For each object, the list has its version, the percentage of its bytes that
+    is cached, and the time of its last use.
 
     The default DIR is $PACKER_CACHE_DIR, or ~/.cache/packer. $PACKER_CACHE_SIZE limits the size of the cache. By
     default the limit is half of the space that would be free without the cache. In Python, cache_size= sets another

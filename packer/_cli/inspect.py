@@ -106,7 +106,7 @@ def _as_json(pack: PackInfo) -> dict[str, Any]:
     help="Number of threads.  [default: one for each CPU that affinity, cgroup and SLURM grant]",
 )
 @reading_options
-@progress_options("Print nothing, or only the hash of --digest; the exit status tells whether the pack is damaged.")
+@progress_options("Print nothing except the hash of --digest; the exit status tells whether the pack is damaged.")
 def verify_command(
     pack: Path,
     *,
@@ -214,7 +214,7 @@ def _claims_to_be_a_pack(path: Path) -> bool:
     "--html",
     type=UserPath(),
     metavar="FILE",
-    help="Write the page to FILE, which a browser can open without a server, and exit.",
+    help="Write the page to FILE and exit. A browser can open FILE without a server.",
 )
 @reading_options
 @progress_options("Print only errors and the address of the page.")

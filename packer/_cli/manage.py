@@ -91,9 +91,9 @@ def merge_command(packs: tuple[Path, ...], dst: Path, *, finishing: bool, quiet:
 def append_command(pack: Path, src: Path, *, quiet: bool, **values: Any) -> int:
     """Convert more images and add them to a pack as a new part.
 
-    PACK is a pack with parts. SRC may be any source that `packer convert` takes; its classes get the ids that they have
-    in PACK. Programs that already have PACK open do not see the new part. To continue after an interruption, run the
-    same command again. If an earlier run has already added the part, the command does nothing.
+    PACK is a pack with parts. SRC may be any source that `packer convert` takes; the classes of SRC get the ids that
+    they have in PACK. Programs that already have PACK open do not see the new part. To continue after an interruption,
+    run the same command again. If an earlier run has already added the part, the command does nothing.
 
     \b
       packer convert imagenet/train train.lmdb --parts 4

@@ -73,8 +73,8 @@ class Counts(click.ParamType):  # type: ignore[type-arg]  # no generic before cl
     "--recipe",
     type=UserPath(),
     metavar="NAME|FILE.py",
-    help="trivial, rand, three or dino: compare each step of this series of augmentations with torchvision. FILE.py: a Python file"
-    " that defines a transform or a crop to use, or loader(path, threads), a loader of your own to measure.",
+    help="trivial, rand, three or dino: compare each step of this series of augmentations with torchvision. FILE.py: a Python file."
+    " Its `transform` or `crop` replaces the default crop; its function loader(path, threads) returns a loader that packer measures, too.",
 )
 @panel_option(
     "--plot",
@@ -91,8 +91,8 @@ def bench_command(  # noqa: PLR0917
 
     A pack is read by torch's DataLoader, by packer's Loader with threads and with processes, and by the decoder alone
     (the upper limit). An image folder is read by torchvision's ImageFolder and by packer's Loader. A pack at a URL is
-    downloaded twice, as in a first epoch: block by block and in random order. Then it is read from the cache, as in
-    later epochs.
+    downloaded twice, as in a first epoch: once block by block, and once in random order. Then it is read from the
+    cache, as in later epochs.
 
     \b
       packer bench imagenet/train train.lmdb
@@ -162,13 +162,17 @@ def tune_command(  # noqa: PLR0917
 
 @click.command("doctor", cls=PanelCommand)
 @click.argument("path", type=UserPath(), required=False)
-@panel_option("--train", metavar="COMMAND", help="Run a training command for a while, and report why its steps wait.")
+@panel_option(
+    "--train",
+    metavar="COMMAND",
+    help="Run a training command for a while, and report whether and why it waits for data.",
+)
 @panel_option("--steps", type=Count(), metavar="N", help="Stop the command of --train after N steps.  [default: 200]")
 @panel_option(
     "--seconds",
     type=Duration(),
     metavar="SECONDS",
-    help="How long to measure the disk; with --train, how long to run the command after its first batch.  [default: 5; with --train 60]",
+    help="How many seconds to measure the disk; with --train, how many seconds to run the command after its first batch.  [default: 5; with --train 60]",
 )
 @json_option
 @progress_options(quiet=None)
@@ -235,7 +239,7 @@ def _train(command: str, limits: dict[str, Any], as_json: bool) -> int:
     "--jobs",
     type=Count(),
     metavar="N",
-    help="Also predict the time on N machines like this one, each making some parts of the pack.",
+    help="Also predict the time on N machines like this one, if each machine makes some parts of the pack.",
 )
 @panel_option(
     "--seconds",
@@ -253,8 +257,8 @@ def estimate_command(
 ) -> None:
     """Predict the size of a pack and the time of its conversion.
 
-    Converts some images of every size into a temporary directory next to DST, so that the speed of DST's disk is
-    measured, too. Pass the options of `packer convert` that you plan to use. For comparison, packer also tries a few
+    Converts a sample of small and large images into a temporary directory next to DST, so that the speed of DST's disk
+    is measured, too. Pass the options of `packer convert` that you plan to use. For comparison, packer also tries a few
     other options. It prints the command that makes the pack.
 
     \b

@@ -420,7 +420,7 @@ _OPTIONS = [
         type=Duration(),
         metavar="SECONDS",
         panel=URLS,
-        help="How long to wait for data from a URL.  [default: $PACKER_TIMEOUT, or 60]",
+        help="How many seconds to wait for data from a URL.  [default: $PACKER_TIMEOUT, or 60]",
     ),
 ]
 

@@ -233,9 +233,9 @@ class Container(abc.ABC):
     notes : list of str
         Notes for the user.
     about : tuple of dict
-        Data in the files that belong to no single sample; a manifest stores them as `about`.
+        Data that do not belong to a single sample, such as licenses; a manifest stores them as `about`.
     directories_are_classes : bool
-        True if each image's directory is its class. As in ImageFolder, class ids are then assigned when all directories
+        True if each image's directory is its class. As in ImageFolder, class ids are assigned only when all directories
         are known.
     doubts : dict of str to str
         Reasons why samples may be missing, by file name. `entries` adds to them.

@@ -143,7 +143,7 @@ def convert(
         ids, -1 marks an unlabeled image, and other labels are class names.
     suffix : str, optional
         The suffix to add to the paths in `labels`, such as ``".jpg"``. By default, a path without a suffix refers to
-        the image with this path and any suffix, if there is exactly one.
+        the image with this path and any suffix, if there is exactly one such image.
     no_header : bool
         Whether the first line of `labels` is an ordinary row and not a header. The columns are then called ``"1"``,
         ``"2"`` and so on; by default the first column has the paths and the second column the labels.
@@ -206,7 +206,7 @@ def convert(
     keys : mapping of str to str, or sequence of str
         For a container of another tool, the keys that hold the image, the label, the name or a field. Pass a mapping of
         names to keys, such as ``{"image": "image/encoded", "caption:text": "txt"}``, or strings as on the command line.
-        By default, packer chooses by the names of the keys in the container.
+        By default, packer chooses the keys by their names.
     no_classes : bool
         Whether to pack all images below `src`, or all rows of `labels`, with the label -1 and without classes.
     no_metadata : bool
@@ -249,9 +249,9 @@ def convert(
     -------
     Summary
         `destination`, `manifest`, `bytes_in`, `bytes_out`, `seconds`, `continued` (images that an earlier run
-        converted), `kept` (samples with the unchanged bytes of their files), `notes`, and `not_looked_at` (the number
-        of files that were ignored because of their suffix, for each suffix). If an earlier run of the same call already
-        completed a pack with parts, `continued` counts all images.
+        converted), `kept` (samples whose files were stored unchanged), `notes`, and `not_looked_at` (for each suffix
+        that packer ignored, the number of files). If an earlier run of the same call already completed a pack with
+        parts, `continued` counts all images.
 
     Raises
     ------
@@ -359,10 +359,10 @@ def pack(
         The path of the new pack.
     fields : mapping of str to str, optional
         The kind of each field: ``"mask"``, ``"image"``, ``"text"``, ``"json"``, ``"bytes"``, ``"boxes"``,
-        ``"keypoints"``, ``"segmentation"``, ``"labels"``, ``"class"``; the dtype of numbers: ``"bool"``, ``"int8"`` to
-        ``"int64"``, ``"float32"``, ``"float64"``; or, for arrays, ``"array:float32:2"``, where the last number is the
-        number of axes (default 1). A `packer.Field` can also name classes:
-        ``{"kind": packer.Field("kind", "class", classes=("cat", "dog"))}``.
+        ``"keypoints"``, ``"segmentation"``, ``"labels"`` or ``"class"``. For numbers, pass their dtype: ``"bool"``,
+        ``"int8"`` to ``"int64"``, ``"float32"`` or ``"float64"``. For arrays, pass their dtype and number of axes, such
+        as ``"array:float32:2"``; the default is one axis. To name the classes of a field, pass a `packer.Field`:
+        ``{"animal": packer.Field("animal", "class", classes=("cat", "dog"))}``.
     classes : sequence of str, optional
         The class names in the order of their ids, such as ``["cat", "dog"]`` for the labels 0 and 1. Without `classes`,
         samples cannot have class labels; pass ``label_type="int"`` for numbers without names.

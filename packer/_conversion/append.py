@@ -38,7 +38,7 @@ def append(
     progress: Callable[[ConversionProgress], None] | bool | None = None,
     **options: Any,
 ) -> Summary:
-    """Add images to a pack with parts as a new part, as `packer append` does.
+    """Add a new part with more images to a pack that consists of parts, as `packer append` does.
 
     Processes that have the pack open continue to read the old state. A process that opens the pack sees either all of
     the new samples or none of them. After an interruption, the same call continues. If the pack already has the part

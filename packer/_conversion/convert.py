@@ -91,11 +91,11 @@ class Summary(Displayable):
     continued : int
         The number of images that an earlier run converted.
     kept : int
-        The number of samples with the unchanged bytes of their files.
+        The number of samples whose files were stored unchanged.
     notes : list of str
         Remarks about the source; remarks about lost images and labels come first.
     not_looked_at : dict of str to int
-        The number of files that were ignored because of their suffix, for each suffix.
+        For each suffix that packer ignored, the number of files with this suffix.
     """
 
     destination: Path | str

@@ -30,7 +30,7 @@ def merge(
     fresh: bool = False,
     progress: Callable[[ConversionProgress], None] | bool | None = None,
 ) -> Summary:
-    """Join packs into one pack, one after the other, as `packer merge` does. The samples keep their bytes.
+    """Join packs, one after the other, into one pack, as `packer merge` does. The samples keep their bytes.
 
     Parameters
     ----------

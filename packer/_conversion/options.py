@@ -227,11 +227,11 @@ class SourceOptions:
     )
     unlabeled: bool = _flag(
         "labels",
-        "Accept images without a label and store -1 for them. Without --labels, take all images in the directory SRC, without classes.",
+        "Accept images without a label and store -1 for them. If SRC is a directory and you do not pass --labels, take all images in SRC; the pack then has no classes.",
     )
     strict: bool = _flag(
         "errors",
-        "Stop before the first image is converted if an image, a label or a field would be left out, if an image has no label, or if a class would get another id than in SRC. Losses that you request with another option, such as --limit, do not count.",
+        "Before anything is written, check the source, and stop with an error if an image, a label or a field would be left out, if an image has no label, or if a class would get another id than in SRC. Losses that you request with another option, such as --limit, do not count.",
         recorded="",
     )
     no_classes: bool = _flag(
@@ -258,7 +258,7 @@ class SourceOptions:
     keys: Sequence[str] | Mapping[str, str] = _several(
         "fields",
         "NAME[:KIND]=KEY",
-        "For files of other tools: choose what is read as the image, the label, the sample's name or a field. NAME is `image`, `label`, `name` or a name for the field. KIND is the kind of the field. KEY is the key, column or member to read, or its position. For example, image=image/encoded reads the image from the key image/encoded, and caption:text=txt reads the field caption, a text, from the member txt. In a tar, label=json:category takes the label from the value of `category` in the JSON file, and label=directory from the directory of the image.  [default: the usual keys of the format]",
+        "For files of other tools: choose what is read as the image, the label, the sample's name or a field. NAME is `image`, `label`, `name` or a name for the field. KIND is the kind of a field: text, json, bytes, image, mask, class, labels, boxes, keypoints, segmentation, array, or a type of numbers such as int64. KEY is the key, column or member to read, or its position. For example, image=image/encoded reads the image from the key image/encoded, and caption:text=txt reads a field named caption, of the kind text, from the member txt. In a tar, label=json:category takes the label from the value of `category` in the JSON file, and label=directory from the directory of the image.  [default: the usual keys of the format]",
     )
     no_metadata: bool = _flag(
         "fields", "Ignore metadata.csv, metadata.jsonl, metadata.parquet and dataset.json in SRC."
@@ -309,12 +309,15 @@ class SourceOptions:
     )
     limit: int | None = _option("count", "source", "Take the first N images.", metavar="N")
     sample: int | None = _option(
-        "count", "source", "Take N images, spread evenly over all images and so over the classes.", metavar="N"
+        "count",
+        "source",
+        "Take N images at equal distances in the list of all images, so that each class gets its share.",
+        metavar="N",
     )
     where: str | None = _option(
         "text",
         "source",
-        "If SRC is a pack, take only the samples that meet a condition, such as 'age > 30 and split == \"train\"' (docs/reading.md). --limit and --sample then count only these samples.",
+        "If SRC is a pack, take only the samples that meet a condition, such as 'age > 30 and split == \"train\"' (docs/reading.md). --limit and --sample count only the samples that meet the condition.",
         metavar="CONDITION",
     )
 
@@ -360,7 +363,7 @@ class ImageOptions:
     to_8_bit: str | None = _option(
         "choice",
         "image",
-        "How to convert images with more than 8 bits per channel, or with bands other than RGB, to 8-bit RGB when they are encoded. clip: as in Pillow, grey values above 255 become 255; type: scale by the range of the data type (65535 becomes 255; floats must be from 0 to 1); file: scale so that the lowest and highest value in the file become 0 and 255.  [default: refuse such images]",
+        "How to make 8-bit RGB of an image that has more than 8 bits per channel or other bands than RGB, if packer encodes the image. clip: as in Pillow, grey values above 255 become 255; type: scale by the range of the data type (65535 becomes 255; floats must be from 0 to 1); file: scale so that the lowest and highest value in the file become 0 and 255.  [default: refuse such images]",
         choices=TO_8_BIT,
         younger=True,
     )
@@ -370,7 +373,7 @@ class ImageOptions:
     tiles: bool | None = _option(
         "switch",
         "image",
-        "Store JPEGs in tiles, so that a crop is decoded without the rest of the image. With --codec keep, JPEGs are rewritten without loss: the bytes change, the pixels do not. With --no-tiles, images are encoded without tiles, and JPEGs that need no encoding stay unchanged.  [default: tiles for encoded images only]",
+        "Store JPEGs in tiles, so that a crop is decoded without the rest of the image. With --codec keep, JPEGs are rewritten without loss: the bytes change, the pixels do not. With --no-tiles, no image gets tiles.  [default: JPEGs that packer encodes get tiles; other JPEGs stay unchanged]",
     )
     exif: str = _exif(
         "Whether to rotate images according to their EXIF orientation. ImageFolder ignores the orientation."
@@ -423,7 +426,7 @@ class OutputOptions:
     parts: int | None = _option(
         "count",
         "run",
-        "Write DST as a directory of N packs that are read as one (docs/clusters.md).",
+        "Write DST as a directory of N packs that readers open as one pack (docs/clusters.md).",
         metavar="N",
     )
     overwrite: bool = _flag("errors", "Replace DST once the new pack is complete.", common=True)
@@ -438,7 +441,7 @@ class RunOptions:
     splits: tuple[str, ...] = _several(
         "source",
         "NAME",
-        "The split to convert, or `all`. Each becomes a pack; all packs have the same class ids.",
+        "The split to convert, or `all`. Each split becomes a pack; all packs have the same class ids.",
         common=True,
     )
     part: int | None = _option(

@@ -78,7 +78,8 @@ class ConcatImageDataset(ItemDataset):
     Parameters
     ----------
     datasets : iterable of ImageDataset
-        One or more datasets. They are not copied: a setting that is assigned to one of them applies here too.
+        One or more datasets. The datasets are not copied: a setting that you assign to one of them also applies in the
+        joined dataset.
 
     Attributes
     ----------
@@ -156,10 +157,10 @@ class ConcatImageDataset(ItemDataset):
         return self._in_order(normalized_indices(indices, len(self)), items_in)
 
     def select(self, indices: Sequence[int] | Ints) -> ConcatImageDataset:
-        """Return a dataset of the samples at `indices`, in this order, that reads the same open packs.
+        """Return a dataset of the samples at `indices`, in this order. It reads the same open packs.
 
         The new dataset has the same settings and its own `targets` and `samples`; a sample gets the same crop in both
-        datasets. Both datasets share the epoch.
+        datasets. `set_epoch` of one dataset sets the epoch of both.
         """
         alike = ConcatImageDataset([copy.copy(dataset) for dataset in self.datasets])
         alike._chosen = self._chosen
@@ -202,7 +203,7 @@ class ConcatImageDataset(ItemDataset):
             dataset.set_epoch(epoch)
 
     def close(self) -> None:
-        """Close the datasets. For a selection this does nothing; close the dataset from which it was selected."""
+        """Close the datasets. Closing a selection does nothing: close the dataset from which it was selected."""
         if self._whole is None:
             for dataset in self.datasets:
                 dataset.close()

@@ -98,8 +98,8 @@ class ImageDataset(ItemDataset):
         directory of images, also whether a class directory may be empty.
     transforms : callable, optional
         Applied to image and label together, instead of `transform` and `target_transform`: ``image, label =
-        transforms(image, label)``. With `fields`, it is applied to the dict of an item, as torchvision's v2 transforms
-        expect.
+        transforms(image, label)``. With `fields`, `transforms` is applied to the dict of an item, as torchvision's v2
+        transforms expect.
     fields : sequence of str or "all", optional
         Makes each item a dict with these keys, in this order. A key is ``image``, ``label``, ``name``, ``index`` (the
         sample's row in the pack) or the name of a field. ``"all"`` means image, label and all fields. The guide
@@ -362,10 +362,10 @@ class ImageDataset(ItemDataset):
         return self._items.items_of_current_epoch(indices, self.seed)
 
     def select(self, indices: Sequence[int] | Ints) -> ImageDataset:
-        """Return a dataset of the samples at `indices`, in this order, that reads the same open pack.
+        """Return a dataset of the samples at `indices`, in this order. It reads the same open pack.
 
         The new dataset has the same settings and its own `targets` and `samples`; a sample gets the same crop in both
-        datasets. Both datasets share the epoch.
+        datasets. `set_epoch` of one dataset sets the epoch of both.
         """
         selection = copy.copy(self)
         selection._items.view = self._items.view.selected(indices)

@@ -362,7 +362,7 @@ def open_dataset(  # noqa: PLR0917
     root : path or URL, or list or tuple of these
         The pack, or the packs. The settings apply to each pack. Instead of a pack, `root` may be a directory of images
         in ImageFolder's layout. It may also be a container: a dataset in the format of another tool, such as
-        ``shards/*.tar``. In both cases, the images are indexed now, and then read in place.
+        ``shards/*.tar``. In both cases, `open_dataset` indexes the images, and the dataset reads them in place.
     classes : {"same", "union"}
         ``same``: several packs must have the same classes. ``union``: the classes of the first pack keep their ids,
         additional classes of the other packs follow, and labels are renumbered accordingly.
@@ -374,8 +374,8 @@ def open_dataset(  # noqa: PLR0917
         The keys of a container that hold the image, the label, the name or a field: ``"NAME[:KIND]=KEY"``, or a mapping
         of names to keys.
     unlabeled : bool
-        Whether samples of a container may lack a label; such samples get the label -1. By default, an error is raised
-        if no sample has a label although a key or column of the container looks like labels.
+        Whether samples of a container may lack a label; such samples get the label -1. By default, `open_dataset`
+        raises an error if no sample has a label, but a key or a column of the container seems to contain labels.
     progress : bool or callable, optional
         True shows a progress bar. A callable is called with the number of images indexed so far, and the number of all
         images.

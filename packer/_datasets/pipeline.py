@@ -394,7 +394,7 @@ class ItemDataset(Dataset[tuple[Any, Any]]):
 
     @property
     def transforms(self) -> Any:
-        """The transform of image and label together: `transforms`, or a function made of the other two transforms."""
+        """The transform of image and label together: `transforms`, or `transform` and `target_transform` in one."""
         return self._item_settings().transforms or joint(self.transform, self.target_transform)
 
     @property

@@ -225,7 +225,7 @@ class Traits(NamedTuple):
 
 
 class Fetching(NamedTuple):
-    """How many samples to request together, and ahead of time, if they are on another machine.
+    """How many samples on another machine to request together, and how many to request ahead of time.
 
     Attributes
     ----------
@@ -307,7 +307,7 @@ class LoaderDataset(abc.ABC):
         return Traits(transforms=transform is not None)
 
     def settings(self) -> dict[str, str]:
-        """Return a description of each step that changes images, by the name of the step, such as ``crop``.
+        """Return a dict with a description of each step that changes images; the keys are names such as ``crop``.
 
         A Loader warns if a saved state has other steps.
         """
@@ -321,7 +321,7 @@ class LoaderDataset(abc.ABC):
         return f"{type(self).__qualname__} {len(self)}"
 
     def describe(self, index: int) -> str:
-        """Return the description of a sample in error messages, such as its file."""
+        """Return the text by which error messages identify a sample, for example the name of its file."""
         return f"sample {index % len(self)} of {type(self).__name__}"
 
     def layout(self, transform: Transform = None) -> Layout | tuple[int, int] | None:
@@ -330,7 +330,7 @@ class LoaderDataset(abc.ABC):
         Parameters
         ----------
         transform : callable, optional
-            The Loader's own transform. If there is one, return None, because a transform takes single images.
+            The Loader's own transform. If there is a transform, return None, because a transform takes single images.
         """
         return None
 
@@ -341,7 +341,8 @@ class LoaderDataset(abc.ABC):
     def choose(self, indices: Ints, epoch: int, seed: int) -> npt.NDArray[Any]:
         """Return the random choices for `fill`, an (N, ...) array with one entry for each sample.
 
-        The Loader calls this for many batches at a time, before it reads them. The default makes no choices.
+        The Loader calls this method for the samples of many batches together, before it reads these samples. The
+        default makes no choices.
         """
         return np.zeros((len(indices), 0))
 
@@ -392,10 +393,11 @@ class LoaderDataset(abc.ABC):
         Returns
         -------
         callable
-            ``open_batch(some, memory)`` takes the slice of the samples that forms a batch, and returns
-            ``decode(part)``. ``decode`` takes a slice of the batch, on any thread. If items are dicts of fields,
-            ``decode`` returns a list with a dict for each sample: the values that are not in `memory`. Otherwise it
-            returns None or an empty list.
+            A function ``open_batch(some, memory)``: `some` is the slice of `indices` that forms a batch, and `memory`
+            is the memory of this batch, as for `fill`. ``open_batch`` returns a function ``decode(part)``, which
+            decodes a slice of the batch, and may be called on any thread. If items are dicts of fields, ``decode``
+            returns a list with a dict for each sample: the values that are not in `memory`. In all other cases,
+            ``decode`` returns None or an empty list.
         """
         return lambda some, memory: functools.partial(_fill_slice, self, indices[some], choices[some], memory, numbers)
 
@@ -420,7 +422,10 @@ class LoaderDataset(abc.ABC):
         return None
 
     def ahead(self, indices: Ints) -> None:
-        """Request the bytes of samples, in this order, without waiting; called if `fetching` does not return None."""
+        """Request the bytes of the samples at `indices`, in this order, without waiting for the bytes.
+
+        The Loader calls this method only if `fetching` returns a `Fetching`.
+        """
 
 
 def _fill_slice(  # noqa: PLR0917

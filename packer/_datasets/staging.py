@@ -276,13 +276,14 @@ def stage(
 ) -> Path:
     """Copy a pack to a disk of this node, once for all processes of a user, and return the path of the copy.
 
-    The first process copies; the others wait for it. An existing copy is used if it was made from these files, and if
-    their path, sizes, times and manifest are unchanged. A copy of an earlier version of the pack is left unchanged;
-    `unstage` removes copies. Remains of an interrupted call are removed when a pack of the same name is staged to the
-    directory again. Other packs and unfinished conversions in the directory are left unchanged.
+    The first process copies; the others wait for it. An existing copy is used if it was made from the same path, and if
+    the pack's manifest and the sizes and times of its files have not changed since then. A copy of an earlier version
+    of the pack is left unchanged; `unstage` removes copies. Remains of an interrupted call are removed when a pack of
+    the same name is staged to the directory again. Other packs and unfinished conversions in the directory are left
+    unchanged.
 
     If only this user may write to `directory`, for example because `stage` created it, the copy lies directly in
-    `directory`. If others may write to it, as for ``/dev/shm`` (which is in memory), the copy lies in a subdirectory
+    `directory`. If other users may write to `directory`, for example to ``/dev/shm``, the copy lies in a subdirectory
     ``packer-UID`` that belongs to the user. So nobody else can plant a false copy. Therefore only the owner, type and
     size of an existing copy's files are checked, and not every byte. On Windows, packer does not check who owns
     `directory`; it must belong to the user.

@@ -79,7 +79,8 @@ class Field:
     ids : tuple of int
         The id of each of `classes`; empty if they are 0, 1, 2, ...
     file : str
-        The template of the files from which the values were read, such as ``../masks/{stem}.png``; otherwise empty.
+        The template of the files from which the values were read, such as ``../masks/{stem}.png``. Empty if the values
+        did not come from files.
 
     Raises
     ------
@@ -126,7 +127,8 @@ class Field:
         """Return the field's columns in the table, with their dtypes.
 
         A scalar has a column of values, and a column that marks missing values. A class has a column of ids, -1 if the
-        value is missing. A blob has a column of sizes in bytes, -1 if the value is missing, and a column of checksums.
+        value is missing. Every other field has a column of sizes in bytes, -1 if the value is missing, and a column of
+        checksums.
         """
         column = f"field.{self.name}"
         if self.is_blob:
@@ -189,7 +191,7 @@ class Field:
         return KINDS[self.kind].decode(data, *self._properties)
 
     def misfit(self, stored: Stored) -> str | None:
-        """Return the reason why a stored value cannot be a result of `encode`; None if it can be one.
+        """Return the reason why `encode` cannot have made a stored value; None if the value is valid.
 
         The content of encoded images is not checked.
         """

@@ -155,14 +155,14 @@ class Writer(abc.ABC):
 
     @abc.abstractmethod
     def sync(self) -> None:
-        """Return when the flushed bytes are on the disk.
+        """Wait until the flushed bytes are on the disk.
 
         `sync` may run on another thread, at the same time as `append` and `flush`.
         """
 
     @abc.abstractmethod
     def commit(self, manifest: Manifest, table: Table) -> None:
-        """Write the table and then the manifest, and return when the whole pack is on the disk.
+        """Write the table and then the manifest, and wait until the whole pack is on the disk.
 
         Columns are written in pieces, so memory use does not depend on their length.
         """
@@ -260,7 +260,7 @@ class PackAccess(abc.ABC):
     def data_files(self) -> list[tuple[str, int, int]]:
         """Return the files that contain samples: path in the pack, offset of the data in the file, size of the data.
 
-        The path is empty if the pack is one file. A format needs this to support packs with parts.
+        The path is empty if the pack is one file. A format needs this method to support packs with parts.
         """
         raise NotImplementedError(f"a pack like {self.path} cannot be a part of another pack")
 
@@ -296,7 +296,7 @@ class PackAccess(abc.ABC):
         return ()
 
     def require_distinct_files(self) -> None:
-        """Raise CorruptPackError if several `data_files` are the same file, so that samples share their bytes."""
+        """Raise CorruptPackError if several of `data_files` are the same file, because samples would share bytes."""
 
     def require_table(self) -> None:
         """Raise CorruptPackError if the file of the table was truncated since it was opened.
@@ -306,7 +306,7 @@ class PackAccess(abc.ABC):
         """
 
     def check_structure(self) -> Iterable[str]:
-        """Yield a message for each defect in those bytes that neither the table's nor the samples' checksums cover."""
+        """Yield a message for each defect in bytes that no checksum of the table or of a sample covers."""
         return ()
 
 
@@ -375,7 +375,8 @@ IMAGE = -1
 class Frame:
     """The bytes of one sample in another tool's format, with the offsets of the image and of each blob in these bytes.
 
-    If the other tool does not store an image or a blob as one range of bytes, it is copied into packer's index.
+    If the other tool does not store an image or a blob as one range of bytes, packer copies the image or blob into its
+    index.
 
     Parameters
     ----------

@@ -395,7 +395,7 @@ class IndexReader(SpreadReader):
         """Do nothing: hard links are allowed, because the files are the user's own, and each is listed once."""
 
     def file_names(self) -> list[str]:
-        """Return the paths of the index's own files, and those that the listed files have in a copy of the index."""
+        """Return the paths of the index's own files, then those of the listed files in a complete copy of the pack."""
         own = [MANIFEST_FILE, TABLE_FILE, FILES_FILE, DATA_FILE]
         for number in range(len(self._file_names)):
             self._require_name(number)

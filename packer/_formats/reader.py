@@ -85,9 +85,9 @@ class Reader(PackAccess):
     def shows_mark(cls, place: Place) -> bool:
         """Tell whether packer wrote the file or directory at a location, which may be a damaged pack.
 
-        ``--overwrite`` replaces only such files and directories. The default implementation opens the pack, which fails
-        for many damaged packs. If the files of a format have a mark that can be found without the rest of the file, the
-        format should look for that mark here.
+        ``--overwrite`` replaces only files and directories that packer wrote. The default implementation opens the
+        pack, which fails for many damaged packs. If the files of a format have a mark that can be found without the
+        rest of the file, the format should look for that mark here.
 
         Raises
         ------
@@ -302,11 +302,11 @@ class Reader(PackAccess):
             return ""
 
     def describe(self, index: int) -> str:
-        """Return a text for messages with the pack, the index and the name of a sample."""
+        """Return the text by which messages identify a sample: its pack, index and name."""
         return f"{printable(self.path)}, sample {index} ({printable(self.known_name(index))})"
 
     def corrupt(self, index: int, reason: str) -> CorruptPackError:
-        """Return the error of a sample that is damaged, with its index and name."""
+        """Return the error for a damaged sample, with the sample's index and name."""
         return CorruptPackError(reason, self.path, index, self.known_name(index))
 
     def _damaged(self, index: int, reason: str) -> CorruptPackError:

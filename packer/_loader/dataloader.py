@@ -62,7 +62,7 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
     - items have no `fields`, and batches are made by torch's own `collate_fn`, with a `batch_size` or a
       `batch_sampler`.
 
-    Otherwise torch's worker processes make the batches, and a warning gives the reason.
+    If a condition does not hold, torch's worker processes make the batches, and a warning gives the reason.
 
     Parameters
     ----------
@@ -78,14 +78,14 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
     worker_init_fn : callable, optional
         Not called if threads make the batches; a warning reports this.
     persistent_workers, timeout, in_order, multiprocessing_context, pin_memory_device
-        Checked as in torch. They have no effect if threads make the batches; the batches are then always in order.
+        Checked as in torch, but without effect if threads make the batches: such batches are always in order.
 
     Notes
     -----
     The crop of a sample depends only on the dataset's `seed`, the epoch and the sample. If the dataset has no `seed`,
     the base seed that torch draws from its generator for each pass is used instead. So crops do not depend on
-    `num_workers`, and after the same `torch.manual_seed` a run gives the same batches again. With the dataset's `seed`,
-    each pass is the next epoch, starting with the epoch of ``dataset.set_epoch``.
+    `num_workers`, and after the same `torch.manual_seed` a run gives the same batches again. If the dataset has a
+    `seed`, the first pass uses the epoch that ``dataset.set_epoch`` set, and each further pass the next epoch.
 
     As in torch's DataLoader, samples are divided among ranks only by a sampler: `DistributedSampler` or one of
     packer's.
@@ -201,8 +201,8 @@ class DataLoader(torch.utils.data.DataLoader[Item_co]):
         """Return the position of the latest pass: the first batch that has not been returned yet.
 
         With one of packer's samplers, the state contains the position in the sampler's order. So a run with another
-        batch size or number of ranks can resume there. With any other sampler, it contains the number of returned
-        batches, and the state of torch's generator before the order was drawn.
+        batch size or number of ranks can resume there. With any other sampler, the state contains the number of
+        returned batches, and the state of torch's generator before the order was drawn.
 
         Returns
         -------

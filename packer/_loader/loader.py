@@ -39,13 +39,13 @@ class Loader(Displayable):
     """Batches of a pack, decoded by threads.
 
     If the dataset has a `crop` of a fixed size and no transform, images are decoded directly into an (N, 3, H, W) uint8
-    batch, laid out channels last. Otherwise the items of the dataset are collated.
+    batch, laid out channels last. In all other cases, the items of the dataset are collated.
 
     Parameters
     ----------
     dataset : ImageDataset or ConcatImageDataset
-        The dataset to read. It may also be torch's Subset or ConcatDataset of such datasets, as from
-        `torch.utils.data.random_split`, or your own `packer.LoaderDataset`.
+        The dataset to read. It may also be torch's Subset or ConcatDataset of such datasets
+        (`torch.utils.data.random_split` makes Subsets), or your own `packer.LoaderDataset`.
     batch_size : int
     shuffle : bool
         Whether to shuffle all samples in every epoch, each time in a new order.
@@ -73,7 +73,7 @@ class Loader(Displayable):
         The device to which batches are copied. Batches for a CUDA device are copied ahead of time, as with
         `CUDAPrefetcher`.
     pin_memory : bool, optional
-        Whether batches are page-locked; by default if `device` is a CUDA device.
+        Whether batches are page-locked. By default they are page-locked only if `device` is a CUDA device.
     normalize : (sequence of float, sequence of float), optional
         Mean and standard deviation of each channel, for pixels scaled to 0 to 1. Images are normalised on the device,
         or by the threads if the device is a CPU. The float32 numbers equal the result of torchvision's v2 transforms
@@ -90,8 +90,8 @@ class Loader(Displayable):
         A transform to apply to each image, instead of the dataset's own transform.
     augment_on : {"threads", "device"}
         Where the dataset's augmentations run: in C on the threads, or in torch on `device`, for whole batches. Threads
-        and device use the same random parameters; after each step, their pixels differ by at most one level. If
-        `device` is a CPU, the threads are faster.
+        and device use the same random parameters; after each augmentation, their pixels (0 to 255) differ by at most 1.
+        If `device` is a CPU, the threads are faster.
     batch_transform : callable, optional
         A function, such as one of torchvision's v2 transforms, that the threads apply to each (N, 3, H, W) uint8 batch
         before `normalize` and `mix`. It must return a uint8 batch of the same shape, and may change its input.
@@ -101,8 +101,8 @@ class Loader(Displayable):
         actual numbers of entries. A dict selects the fields to pad, which may include other arrays; the value None
         makes an array field a list instead. By default arrays are stacked, and the other fields are lists of tensors.
     collate_fn : callable
-        The function that makes a batch from a list of items. Images are decoded directly into the batch only with
-        torch's own function.
+        The function that makes a batch from a list of items. Images are decoded directly into the batch only if
+        `collate_fn` is torch's own function.
     **unknown
         Arguments of torch's DataLoader that a Loader lacks or names differently raise an error that gives advice.
 
@@ -117,17 +117,17 @@ class Loader(Displayable):
     the sample. Neither depends on the number of threads, processes or ranks. Numbers that a `transform` draws from the
     generators of torch, Python and NumPy are reproducible too if each process has one thread, as with ``threads=8,
     processes=8``. Otherwise, and with ``threads="auto"``, these numbers are not reproducible, and a warning reports
-    this. Each pass over the loader is the next epoch, unless `set_epoch` chooses another one. A running pass keeps the
-    epoch, the seeds, and the dataset's labels and settings with which it began.
+    this. Each pass over the loader is a new epoch: the next one, unless `set_epoch` chooses another. A running pass
+    keeps the epoch, the seeds, and the dataset's labels and settings with which it began.
 
     The first pass spawns the processes, which takes as long as importing torch; the processes run until the loader is
     closed. They receive the dataset and the transform by pickling, and import the main script. Therefore the script
     must do its work under ``if __name__ == "__main__":``.
 
     With ``threads="auto"``, the first pass measures several numbers of threads in turn, and chooses the lowest number
-    that is as fast as the best one. Each rank chooses its own number. A short epoch may end without a choice. `mix`,
-    and the functions of torch that `batch_transform` calls, draw random numbers that depend only on the seed for crops,
-    the epoch and the first sample of the batch.
+    that is as fast as the best one. Each rank chooses its own number. A short epoch may end before a number is chosen.
+    `mix`, and the functions of torch that `batch_transform` calls, draw random numbers that depend only on the seed for
+    crops, the epoch and the first sample of the batch.
     """
 
     batch_sampler = None  # frameworks look for it if there is a `sampler`
@@ -247,9 +247,9 @@ class Loader(Displayable):
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
         """Let the next pass continue at the position of a `state_dict`, with any number of ranks and threads.
 
-        The sampler and the crops get the seeds in the state. A warning reports crops or augmentations that differ from
-        the state's. A state saved by packer 0.1.0 has a single seed. The Loader accepts such a state if this seed
-        produces the Loader's order and the dataset's crops.
+        The sampler and the crops take their seeds from the state. A warning reports crops or augmentations that differ
+        from those in the state. A state saved by packer 0.1.0 has a single seed. The Loader accepts such a state if
+        this seed produces the Loader's order and the dataset's crops.
 
         Parameters
         ----------

@@ -323,9 +323,8 @@ class CUDAPrefetcher(_Wrapper):
         By default the current CUDA device, or the CPU if there is none.
     normalize : (sequence of float, sequence of float), optional
         Mean and standard deviation of each channel, for pixels scaled to 0 to 1: images become ``(image / 255 - mean) /
-        std``. Images are the (N, C, H, W) uint8 tensors of a batch that have one channel for every mean; without
-        `normalize`, they have 3 channels. If a batch has no tensor of four dimensions, images are its (C, H, W) uint8
-        tensors.
+        std``. A uint8 tensor of a batch contains images if its shape is (N, C, H, W), where C is the number of means,
+        or 3 without `normalize`. If a batch has no tensor of four dimensions, a (C, H, W) uint8 tensor is an image.
     dtype : torch.dtype, optional
         The type of the images; by default float32 with `normalize`, otherwise uint8.
     channels_last : bool
@@ -334,8 +333,8 @@ class CUDAPrefetcher(_Wrapper):
     Raises
     ------
     ValueError
-        If an argument is invalid or torch cannot use the device. The loop raises it if a batch has no image that can be
-        normalised or converted, for example because its images are floating point numbers already.
+        If an argument is invalid or torch cannot use the device. The loop raises ValueError if a batch has no image
+        that can be normalised or converted, for example because its images are floating point numbers already.
     """
 
     def __init__(
@@ -409,7 +408,7 @@ class CUDAPrefetcher(_Wrapper):
 class BackgroundPrefetcher(_Wrapper):
     """Runs an iterable on a background thread, up to `depth` items ahead.
 
-    Errors are raised in the loop; leaving the loop early ends the thread.
+    An error of the iterable is raised in the loop that reads the prefetcher; leaving this loop early ends the thread.
     """
 
     def __init__(self, source: Iterable[Any], depth: int = 2) -> None:

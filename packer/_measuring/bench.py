@@ -72,9 +72,9 @@ class Rate:
     side : str
         The displayed name: the pack or tree, and the way of reading.
     way : str
-        "ImageFolder, DataLoader", "DataLoader", "Loader", "Loader, processes", "Loader, in place", "limit" or "recipe";
-        for a named recipe "packer" or "torchvision"; for a pack at a URL also "block shuffle, first epoch" and "random
-        order, first epoch".
+        The way of reading: "ImageFolder, DataLoader", "DataLoader", "Loader", "Loader, processes", "Loader, in place",
+        "limit" or "recipe". For a named recipe: "packer" or "torchvision". For a pack at a URL, also "block shuffle,
+        first epoch" or "random order, first epoch".
     path : str
     threads : int
         The number of threads. For a DataLoader, the number of worker processes; for "Loader, processes", the number of
@@ -106,14 +106,14 @@ class Rate:
 
 @dataclass(frozen=True, repr=False)
 class Benchmark(Displayable):
-    """The result of `packer.bench`.
+    """The result of `packer.bench`. A side is a path that was measured with one way of reading; see `Rate`.
 
     Attributes
     ----------
     rates : tuple of Rate
         The rates, grouped by side and then sorted by the number of threads.
     skipped : dict of str to str
-        For each side that was not measured, the reason.
+        The reason for each side that was not measured.
     images : dict of str to int
         For each path, the number of samples that were read repeatedly.
     mean_bytes : dict of str to float
@@ -271,7 +271,7 @@ def bench(
     batch : int
         The number of samples in a batch.
     images : int
-        The number of samples of each path to use, spread evenly over the path. These samples are read repeatedly.
+        The number of samples to use from each path, at equal distances. These samples are read repeatedly.
     seconds : float
         The approximate time limit. At least one round, which measures every way of reading once, is completed.
     threads : sequence of int, optional
@@ -279,8 +279,8 @@ def bench(
     recipe : {"trivial", "rand", "three", "dino"} or path, optional
         The name of a built-in series of augmentations, or the path of a Python file. A built-in series is measured step
         by step, with `Loader` and with torchvision's v2 transforms in a DataLoader; by default with one thread for each
-        CPU. A Python file defines ``loader(path, threads)`` (your own loader, for comparison), ``transform`` or
-        ``crop``.
+        CPU. A Python file defines a ``transform``, a ``crop``, or a function ``loader(path, threads)`` that returns
+        your own loader, for comparison.
     progress : bool or callable, optional
         True shows a progress bar. A callable is called with the elapsed seconds, the time limit in seconds, and a
         description of the current measurement.
@@ -296,7 +296,7 @@ def bench(
     PackNotFoundError
         If a path does not exist.
     SourceError
-        If a path has no images, or no side can be measured; the message has the reasons.
+        If a path has no images, or if nothing can be measured; the message has the reasons.
     PackError
         If a pack cannot be read.
     """

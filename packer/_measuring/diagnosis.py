@@ -55,8 +55,8 @@ class ProfileReport(Displayable):
     Attributes
     ----------
     cause : str
-        ``"step"``: the loader keeps up, and the training step determines the speed. Otherwise the stage that delays
-        batches: ``"reading"``, ``"decoding"``, ``"items"`` (all of ``dataset[i]``, if it cannot be divided into
+        ``"step"``: the loader keeps up, and the training step determines the speed. Any other value is the stage that
+        delays batches: ``"reading"``, ``"decoding"``, ``"items"`` (all of ``dataset[i]``, if it cannot be divided into
         stages), ``"transform"``, ``"collation"``, ``"handing over"`` (from workers to the loop), ``"transfer"``, ``"too
         few workers"``, ``"too many workers"``, ``"lock"`` (Python's) or ``"unknown"``.
     waiting : float
@@ -533,8 +533,8 @@ def profile(loader: Iterable[Any], *, steps: int | None = None, seconds: float =
     steps : int, optional
         End the pass after this many batches, as if the loader had no more; by default a pass reads the whole loader.
     seconds : float
-        Time limit for measurements after the pass; 0 skips them. This process reads, decodes, transforms and collates
-        some samples, one stage at a time, and packs some samples in a temporary directory.
+        Time limit for measurements after the pass; 0 skips them. For these measurements, this process reads, decodes,
+        transforms and collates some samples, one stage at a time, and packs some samples in a temporary directory.
     show : bool
         Whether to print the report. `Profile.report` returns it in any case.
 

@@ -250,7 +250,7 @@ class Estimate(Displayable):
     unreadable : Interval
         Number of images in the source that cannot be converted.
     in_memory : float or None
-        Share of the files that was in the page cache before the trials, so that reading them did not measure the disk;
+        Share of the files that was in the page cache before the trials; reading these files does not measure the disk.
         None if unknown.
     others : float or None
         Share of the processors that other programs used during the trials; None if unknown.
@@ -598,8 +598,8 @@ def estimate(
 ) -> Estimate:
     """Estimate the size, the duration and the findings of a conversion, as `packer estimate` does.
 
-    A sample of the images, with small and large ones, is converted with the same settings into a temporary directory
-    next to `dst`. All images are listed and, if time allows, their sizes are read.
+    A sample of small and large images is converted with the same settings into a temporary directory next to `dst`. All
+    images are listed and, if time allows, their sizes are read.
 
     Parameters
     ----------
@@ -607,8 +607,8 @@ def estimate(
         The same as for `convert`.
     dst : path, optional
         The path of the pack, whose suffix decides the format. The files of trials are written to the disk of this path,
-        if there is room.
-        By default a ``.lmdb`` with the name of `src` in the current directory.
+        if there is room. By default the path is the name of `src` with the suffix of `format` (``.lmdb`` without a
+        `format`), in the current directory.
     jobs : int, optional
         The number of machines, each as fast as this one, that share the conversion by making parts; 1 by default.
     seconds : float

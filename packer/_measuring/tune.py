@@ -87,10 +87,11 @@ class Tuning(Displayable):
     error : float
         The standard error of `rate`, as a share of `rate`.
     step_ms : float or None
-        The duration of a training step, in milliseconds, within which the next batch must be ready; None if it was not
-        passed.
+        The duration of a training step, in milliseconds, within which the next batch must be ready; None if `tune` got
+        no `step_ms`.
     wait_ms : float
-        The time that a training step of this duration waits for its batch, in milliseconds; 0 if the batches keep up.
+        The time, in milliseconds, that a step of `step_ms` waits for its batch; 0 if the Loader keeps up with the
+        steps.
     trials : tuple of Trial
         All measured settings, in the order in which they were first measured.
     notes : tuple of str

@@ -70,10 +70,9 @@ def export(
     Field values that came from files are written to files of the same names, if the field's template of file names
     yields a different file for each sample. Other images, masks, bytes and arrays (``.npy``) become files in a
     directory with the field's name. If a template leads out of the directory of the images, as ``../masks/{stem}.png``
-    does, the images are written to ``directory/images`` and the other files next to it, so that nothing is written
-    outside `directory`.
-    Scalars, classes, labels, text, JSON, boxes and keypoints become one line for each sample in ``metadata.jsonl``,
-    next to the images.
+    does, the images are written to ``directory/images``, and the other files next to ``images``, so that nothing is
+    written outside `directory`. Scalars, classes, labels, text, JSON, boxes and keypoints become one line for each
+    sample in ``metadata.jsonl``, next to the images.
 
     The same call continues an interrupted export: complete files are kept, and incomplete files are written again. A
     file with any other content is not changed. While an export runs, the empty file ``packer-export.lock`` in the

@@ -105,9 +105,9 @@ class PackInfo(Displayable):
     skipped : list of dict
         ``{"name", "reason"}`` of every image that was left out.
     account : list of dict, optional
-        The outcome for the files, rows and other entries of the source: a dict
-        ``{"fate", "what", "why", "count", "names"}`` for each group with the same outcome, losses first. None if an
-        older version, which did not record this, made the pack.
+        What became of the files, rows and other entries of the source: for each group of entries with the same fate, a
+        dict ``{"fate", "what", "why", "count", "names"}``, losses first. None if the pack was made by an older version
+        of packer, which did not record this.
     fields : list of FieldInfo
         The fields other than image and label, in the order of the pack.
     base : str, optional

@@ -130,7 +130,7 @@ class Repaired(Displayable):
     samples : list of str
         Names of the samples that were repaired, or whose field values were repaired.
     left : list of Damage
-        The remaining damage, with the reason for each.
+        The defects that remain, each with its reason.
     """
 
     samples: list[str]

@@ -76,7 +76,8 @@ def verify(
     quick : bool
         Whether to skip reading the samples.
     library : {"liblmdb"}, optional
-        A library with which an LMDB pack is read again if packer finds no damage; both must read the same samples.
+        A library with which an LMDB pack is read again if packer finds no damage; packer and the library must read the
+        same samples.
     workers : int, optional
         The number of threads; by default the number of CPUs that affinity, cgroup and SLURM allow.
     progress : bool or callable, optional
@@ -122,7 +123,7 @@ class Damage:
     Attributes
     ----------
     reason : str
-        The defect; for a field, it begins with the field's name.
+        The defect. If it is in a field, the text begins with the field's name.
     index : int, optional
         The index of the damaged sample; None if the defect is not in one sample.
     name : str
@@ -156,7 +157,8 @@ class Verification(Displayable, list[Damage]):
     path : str
         The pack.
     notes : sequence of str
-        Notes on an intact pack: why samples were not read, if they were not, and the losses from the source.
+        Notes on an intact pack. The first note says why the samples were not read; it is empty if they were read. The
+        other notes are the losses from the source.
     """
 
     def __init__(self, damage: Iterable[Damage] = (), path: str = "", notes: Sequence[str] = ("",)) -> None:

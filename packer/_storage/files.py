@@ -188,7 +188,7 @@ class AppendFile:
         return data
 
     def sync(self) -> None:
-        """Return when everything that was flushed is on the disk. May be called on another thread."""
+        """Wait until everything that was flushed is on the disk. May be called on another thread."""
         with writing_to(self.path):
             _sync(self._fd)
 

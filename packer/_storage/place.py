@@ -69,7 +69,7 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def open(self, inside: str = "") -> PackFile:
-        """Open the file, or one below the directory. Raises the same errors as `PackFile`."""
+        """Open the file, or a file below the directory. Raises the same errors as `PackFile`."""
 
     @abc.abstractmethod
     def join(self, inside: str) -> Place:
@@ -102,7 +102,7 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def is_directory(self) -> bool:
-        """Tell whether this is a directory; in an object store, whether an object below it was found earlier."""
+        """Tell whether this is a directory; in an object store, tell whether an object below it was found earlier."""
 
     @abc.abstractmethod
     def holding(self, names: Iterable[str]) -> set[str]:
@@ -114,7 +114,7 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def has_directory(self, inside: str, first: str) -> bool:
-        """Tell whether a directory exists below this one; in an object store, whether it has the file `first`."""
+        """Tell whether the directory `inside` exists; in an object store, tell whether it contains the file `first`."""
 
     @abc.abstractmethod
     def files(self, names: Sequence[str]) -> dict[str, FoundFile]:

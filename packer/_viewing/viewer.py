@@ -83,8 +83,8 @@ def view(
 ) -> Viewer:
     """Show the pictures, classes, fields, crops, histograms and duplicates of packs, as `packer view` does.
 
-    In a notebook, a cell that ends with the call shows the page in its output. Otherwise the page opens in a browser,
-    and is available while the program runs.
+    In a notebook, a cell that ends with the call shows the page in its output. Outside notebooks, the page opens in a
+    browser, and is available while the program runs.
 
     Parameters
     ----------

@@ -360,7 +360,7 @@ class RandAugment(_Automatic):
     Parameters
     ----------
     num_ops : int
-        The number of operations that are applied in turn.
+        The number of operations that are applied one after the other.
     magnitude : int
         The strength of the operations, from 0 to ``num_magnitude_bins - 1``.
     num_magnitude_bins : int
@@ -402,7 +402,7 @@ class RandAugment(_Automatic):
 
 
 class AutoAugment(_Automatic):
-    """One of the 25 pairs of operations in a policy: torchvision's AutoAugment (Cubuk and others 2019).
+    """Apply a random pair of operations from a policy of 25 pairs: torchvision's AutoAugment (Cubuk and others 2019).
 
     Parameters
     ----------

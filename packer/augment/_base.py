@@ -59,7 +59,9 @@ def joined(rules: Sequence[Coded | None]) -> Coded | None:
 
 
 class Augmentation(Frozen, abc.ABC):
-    """A rule that chooses operations. Augmentations are immutable; two with equal settings are equal.
+    """The base class of packer's augmentations.
+
+    Augmentations are immutable; two augmentations of the same class with the same settings are equal.
 
     This class is public for type annotations and `isinstance`; your own subclasses are not supported. For other
     augmentations, pass a `transform` to the dataset.
@@ -100,8 +102,8 @@ class Augmentation(Frozen, abc.ABC):
         Raises
         ------
         ImageError
-            If an image is too small for the rule, or too large for an affine operation. The error's `index` is the
-            position of the image among the N images.
+            If an image is too small for this augmentation, or too large for an affine operation. The error's `index` is
+            the position of the image among the N images.
         ValueError
             If `random` has a wrong shape or numbers outside [0, 1), or if heights and widths differ in length.
         """
@@ -126,7 +128,7 @@ class Augmentation(Frozen, abc.ABC):
         return chosen
 
     def interpolations(self) -> set[str]:
-        """Return the names of the interpolations with which the rule can move pixels; empty if it moves no pixels."""
+        """Return the interpolations with which the augmentation can move pixels, by name; empty if it moves none."""
         found = {str(self._settings["interpolation"])} if "interpolation" in self._settings else set()
         for value in self._settings.values():
             for rule in value if isinstance(value, tuple) else ():
@@ -155,7 +157,7 @@ class Augmentation(Frozen, abc.ABC):
 
 
 class Chain(Augmentation):
-    """Several augmentations, applied in turn.
+    """Several augmentations, applied one after the other.
 
     Parameters
     ----------
@@ -191,7 +193,7 @@ class RandomApply(Augmentation):
     ----------
     transforms : sequence of Augmentation
     p : float
-        The probability of applying them.
+        The probability of applying all of `transforms`.
 
     Raises
     ------
@@ -266,7 +268,7 @@ class View(Frozen):
 
     ``[View(RandomResizedCrop(224, flip=0.5), augment=[...])] * 2`` makes SimCLR's two views, and
     ``[first, second] + [View(RandomResizedCrop(96, scale=(0.05, 0.4), flip=0.5), augment=[...])] * 8`` makes the views
-    of DINO's multi-crop. Views are immutable; two with equal settings are equal.
+    of DINO's multi-crop. Views are immutable; two views with equal settings are equal.
 
     Parameters
     ----------
@@ -306,7 +308,7 @@ def RandomChoice(transforms: Sequence[Augmentation], p: Sequence[float] | None =
 @overload
 def RandomChoice(transforms: Sequence[Mixing], p: Sequence[float] | None = None) -> Mixing: ...
 def RandomChoice(transforms: Sequence[Any], p: Sequence[float] | None = None) -> Augmentation | Mixing:  # noqa: N802
-    """Apply one of several rules, chosen for each image or batch: torchvision's RandomChoice.
+    """Apply one of several augmentations or mixings, chosen for each image or batch: torchvision's RandomChoice.
 
     A choice of augmentations is an augmentation. For example, the three-augment of DeiT III is
     ``RandomChoice([Grayscale(3), RandomSolarize(128, p=1), GaussianBlur(9)])``. A choice of `MixUp` and `CutMix`,
@@ -316,13 +318,13 @@ def RandomChoice(transforms: Sequence[Any], p: Sequence[float] | None = None) ->
     ----------
     transforms : sequence of Augmentation, or sequence of Mixing
     p : sequence of float, optional
-        The weight of each rule; by default all weights are equal.
+        The weight of each of `transforms`; by default all weights are equal.
 
     Raises
     ------
     TypeError, ValueError
         If one of `transforms` is not an augmentation or a mixing of packer, or the sequence is empty. If a weight is
-        negative, or the number of weights differs from the number of rules.
+        negative, or the number of weights differs from the number of `transforms`.
     """
     of_batches = isinstance(transforms, Sequence) and bool(transforms)
     if of_batches and all(isinstance(rule, Mixing) for rule in transforms):

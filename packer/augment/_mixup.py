@@ -114,15 +114,17 @@ class Mixing(Frozen, abc.ABC):
 
 
 class MixUp(Mixing):
-    """Replace each image and label by the weighted mean of two: torchvision's MixUp (Zhang and others 2018).
+    """Mix each image with another one, and their labels in the same way: torchvision's MixUp (Zhang and others 2018).
+
+    The new image and the new label are weighted means of the two images and the two labels.
 
     Parameters
     ----------
     alpha : float
         The value of both parameters of the Beta distribution from which weights are drawn; more than 0.
     num_classes : int, optional
-        The number of classes, which is the length of the new labels. Required unless labels are (N, num_classes) shares
-        already.
+        The number of classes, which is the length of the new labels. Required unless the labels are already an (N,
+        num_classes) tensor of shares.
     labels_getter : "default"
         Any other value is refused: the labels are the second entry of a batch, or the key ``label`` of a dict.
 

@@ -73,10 +73,12 @@ def _kind(rule: Frozen) -> str:
 
 
 class Crop(Frozen, abc.ABC):
-    """A rule that chooses crops. Crops are immutable; two with equal settings are equal.
+    """The base class of packer's crops.
 
-    This class is public for type annotations and `isinstance`; your own subclasses are not supported. For another rule,
-    pass a `transform` to the dataset.
+    Crops are immutable; two crops of the same class with the same settings are equal.
+
+    This class is public for type annotations and `isinstance`; your own subclasses are not supported. To crop in
+    another way, pass a `transform` to the dataset.
     """
 
     _steps: tuple[Step, ...]
@@ -124,7 +126,7 @@ class Crop(Frozen, abc.ABC):
         Raises
         ------
         ImageError
-            If an image is too small for the rule. The error's `index` is the position of the image among the N images.
+            If an image is too small for this crop. The error's `index` is the position of the image among the N images.
         ValueError
             If `random` has a wrong shape or numbers outside [0, 1), or if heights and widths differ in length.
         """
@@ -264,12 +266,12 @@ def pads_with_black(crop: Crop) -> bool:
 
 
 class Compose(Crop):
-    """Several rules, each applied to the result of the previous one: torchvision's Compose.
+    """Several crops, each applied to the result of the previous one: torchvision's Compose.
 
-    The rules must be expressible as one crop, which resizes one rectangle of the image once. The result is a window of
-    the resized rectangle, padded where the window extends beyond it. So a chain can resize only once, and cannot resize
-    an image that may be padded. It cannot resize or pad an image, then cut it, and then pad it. It can use only one
-    kind of padding.
+    packer combines `crops` into a single crop: it takes one rectangle of the image, resizes this rectangle, and cuts a
+    window out of the result. Where the window extends beyond the resized rectangle, packer pads it. Not all crops can
+    be combined in this way: `crops` can resize only once, and cannot resize an image that may be padded. They cannot
+    resize or pad an image, then cut it, and then pad it. They can use only one kind of padding.
 
     Parameters
     ----------
@@ -281,7 +283,7 @@ class Compose(Crop):
     TypeError
         If one of `crops` is not a crop of packer.
     ValueError
-        If one crop cannot express all the rules; the message names the first rule that does not fit, and the reason.
+        If `crops` cannot be combined; the message names the first crop that does not fit, and the reason.
     """
 
     def __init__(self, crops: Sequence[Crop]) -> None:
@@ -371,7 +373,7 @@ class CenterCrop(Crop):
     Raises
     ------
     TypeError, ValueError
-        If `size` is not the size of an image, or `resize` is not None.
+        If `size` is invalid, or `resize` is not None.
     """
 
     def __init__(self, size: Size, resize: None = None) -> None:

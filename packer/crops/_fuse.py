@@ -379,8 +379,8 @@ class Split(NamedTuple):
     crop : Crop or None
         The crop at the beginning of the transform, if there is one.
     rest : callable or None
-        The remaining transform, which takes the crop's result. It consists of the same transform objects, in a chain of
-        the same kind.
+        The remaining transform, which takes the crop's result. It consists of the same transform objects, in the same
+        kind of chain, such as a ``Compose``.
     """
 
     crop: Crop | None

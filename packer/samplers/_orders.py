@@ -91,7 +91,7 @@ class OrderSampler(Sampler[int], abc.ABC):
         """Return the samples at some positions in the order of the current epoch."""
 
     def draws(self, places: Ints) -> tuple[Ints, Ints | None]:
-        """Return the samples at some positions of the order, and a turn for each.
+        """Return the samples at some positions of the order, and a turn for each sample.
 
         A turn distinguishes the repetitions of a sample. If a sample occurs several times in an epoch, a Loader uses
         the turns to choose another crop each time.
@@ -155,8 +155,8 @@ class OrderSampler(Sampler[int], abc.ABC):
         Returns
         -------
         dict
-            The state: only numbers, strings and lists of these. All ranks return the same state as long as all have
-            samples left; at the end of the epoch, use the state of rank 0.
+            The state: only numbers, strings and lists of these. All ranks return the same state as long as all ranks
+            have samples left; at the end of the epoch, use the state of rank 0.
         """
         start = min(self.start + done * self.world, self.length)
         return {
@@ -237,7 +237,7 @@ class OrderSampler(Sampler[int], abc.ABC):
         return (samples for samples, _ in self.chunks_with_turns(size))
 
     def chunks_with_turns(self, size: int) -> Iterator[tuple[Ints, Ints | None]]:
-        """Begin a pass, and return an iterator over the results of `draws`, for `size` positions at a time."""
+        """Begin a pass, and return an iterator over its chunks: pairs of samples and turns, as from `draws`."""
         require_count("size", size)
         return self._begin()._remaining(size)
 
@@ -309,7 +309,7 @@ class ShuffleSampler(OrderSampler):
 
 
 class BlockShuffleSampler(OrderSampler):
-    """Shuffled blocks of adjacent samples, mixed in windows: for packs that are larger than memory, and for disks.
+    """Shuffled blocks of adjacent samples, mixed in windows: for a pack larger than memory, or on a slow disk.
 
     The pack is divided into blocks of `block` adjacent samples. The blocks are shuffled, and the samples of every
     `window` consecutive blocks are shuffled together. So at any time, samples are read only from `window` small ranges

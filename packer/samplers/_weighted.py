@@ -152,11 +152,11 @@ class _Grouped(OrderSampler):
 
 
 class MixSampler(_Grouped):
-    """A mixture of several datasets: each dataset has its share of every section of the order.
+    """A mixture of several datasets: every part of an epoch has samples of each dataset, in proportion to its weight.
 
-    The indices refer to ``open_dataset([a, b, …])``, or to torch's ConcatDataset of the same datasets in the same
-    order. Each dataset is permuted again and again, across epochs: no sample is repeated before all samples of its
-    dataset have occurred.
+    With the weights ``{a: 0.8, b: 0.2}``, the sampler yields indices into the concatenation of a and b:
+    ``open_dataset([a, b])``, or torch's ConcatDataset. Each dataset is shuffled again and again, across epochs: no
+    sample is repeated before all samples of its dataset have occurred.
 
     Parameters
     ----------
@@ -177,8 +177,9 @@ class MixSampler(_Grouped):
 
     Notes
     -----
-    With D datasets, a dataset with the share p has p n of the first n samples, with a deviation of at most 2 + 2 p D.
-    The same holds for any n consecutive samples. If a sample is repeated in an epoch, a Loader gives it another crop.
+    Of the first n samples, about ``p * n`` come from a dataset with the share p: with D datasets, the number differs
+    from ``p * n`` by at most ``2 + 2 * p * D``. The same holds for any n consecutive samples. If a sample is repeated
+    in an epoch, a Loader gives it another crop.
 
     Examples
     --------
@@ -226,14 +227,15 @@ class MixSampler(_Grouped):
         return int(self._lengths.sum())
 
     def require_datasets(self, datasets: Sequence[Sized], *, whole: bool = True) -> None:
-        """Raise ValueError if these are not the datasets of `weights`, in the same order.
+        """Raise ValueError if the datasets of a Loader are not those of `weights`, in the same order.
 
         Parameters
         ----------
         datasets : sequence
-            Several adjacent datasets can be the parts of one dataset of `weights`.
+            The datasets that the Loader reads. Several neighbouring ones may together be one dataset of `weights`.
         whole : bool
-            True if all samples of the datasets are used; then the first index of each dataset follows from the lengths.
+            True if the Loader reads all samples of `datasets`, and not a selection. Lengths are compared only if
+            `whole` is True.
         """
         mine, theirs = [id(dataset) for dataset in self._datasets], [id(dataset) for dataset in datasets]
         if mine != theirs and sorted(mine) == sorted(theirs):
@@ -262,8 +264,8 @@ class MixSampler(_Grouped):
 class BalancedSampler(_Grouped):
     """Samples drawn so that each class has a chosen frequency: equal for all classes, as in the dataset, or in between.
 
-    Each class is permuted again and again, across epochs: no sample is repeated before all samples of its class have
-    occurred. Unlabeled samples, with the label -1, are never used.
+    The samples of each class are shuffled again and again, across epochs: no sample is repeated before all samples of
+    its class have occurred. Unlabeled samples, with the label -1, are never used.
 
     Parameters
     ----------

@@ -7,8 +7,8 @@ To test a format, write a class with the format's name::
 
 `FormatConformance` has the tests for every format. `FileFormatConformance` adds tests for formats on a disk, and
 `ForeignLayoutConformance` adds tests for formats whose files have the layout of another tool. `PackConformance` and
-`FilePackConformance` are the parts of `FormatConformance` and `FileFormatConformance` that apply to packs that were not
-written sample by sample.
+`FilePackConformance` have the tests for packs that were not written sample by sample, such as packs with parts;
+`FormatConformance` and `FileFormatConformance` include these tests.
 
 To test a container, write a class with the container's name and a method that writes a file::
 

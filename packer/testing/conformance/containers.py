@@ -44,7 +44,7 @@ class ContainerConformance:
 
     @pytest.fixture
     def file(self, tmp_path: Path, samples: list[tuple[int, bytes]]) -> Path:
-        """The path of a container file with these samples; there is no other file in its directory."""
+        """The path of a container file with `samples`; there is no other file in its directory."""
         path = tmp_path / "files" / f"one{CONTAINERS[self.container].suffixes[0]}"
         path.parent.mkdir()
         self.write(path, samples)

@@ -457,7 +457,7 @@ class PackConformance(ReadingConformance, SharingConformance, RefusingConformanc
 
 
 class FilePackConformance(PackConformance):
-    """Adds the tests for packs on a disk, where any byte can be damaged."""
+    """Adds the tests for packs on a disk. Most of these tests change bytes of the files, and require an error."""
 
     @pytest.fixture
     def foreign(self, tmp_path: Path) -> Callable[[bytes], Path]:
