@@ -170,7 +170,7 @@ _BETWEEN = ("packer", "torch", "multiprocessing", "concurrent", "threading")
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Issue a warning that names a line of the user's code, not of packer or of libraries that call packer."""
+    """Issue a warning that points to the line in the user's code, not in packer or a library that calls it."""
     level, frame = 1, sys._getframe()
     while frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
         if frame.f_back is None:  # this is a worker, so no line of the user's code is on the stack

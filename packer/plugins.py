@@ -255,7 +255,7 @@ _D = TypeVar("_D", bound=PluginDescriptor)
 
 
 class Registry(Mapping[str, _D], Generic[_D]):
-    """Descriptors by name: first packer's own in their order, then those of other packages, sorted by name.
+    """Maps names to descriptors: packer's own first, in their order in `rows`, then other packages', sorted by name.
 
     The metadata of installed packages are read once in a process, when packer's own descriptors do not suffice.
 

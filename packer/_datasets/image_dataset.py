@@ -142,13 +142,13 @@ class ImageDataset(ItemDataset):
         Several versions of each image, for self-supervised learning, instead of `crop` and `augment`: each view has its
         own crop and augmentation. An item is ``((view, view, ...), label)``, and a batch is ``[[batch of the first
         view, ...], labels]``. Each sample is read and decoded once for all views. A `transform` is applied to each
-        view. `fields` must not include masks, images, boxes or other positions in the image.
+        view. `fields` must not include masks, images, or positions in the image such as boxes.
     fuse : bool
-        Whether packer itself runs the first steps of `transform`, or with `fields` the first steps of `transforms`.
-        These steps are crops, resizes, flips and pads of torchvision or timm. In a `transform`, packer also runs the
-        conversions that follow, such as ToTensor and Normalize. packer draws the same random numbers as torchvision.
-        Resized pixels equal torchvision's result on tensors; they rarely differ by more than one level from
-        torchvision's result on PIL images. ``repr(dataset)`` shows which steps packer runs.
+        Whether packer itself runs the first steps of `transform` (of `transforms`, if `fields` is given). These steps
+        are crops, resizes, flips and pads of torchvision or timm. In `transform`, but not in `transforms`, packer also
+        runs the conversions that follow, such as ToTensor and Normalize. packer draws the same random numbers as
+        torchvision. Resized pixels equal torchvision's result on tensors; they rarely differ by more than one level
+        from torchvision's result on PIL images. ``repr(dataset)`` shows which steps packer runs.
     seed : int, optional
         Makes random crops and augmentations depend only on seed, epoch (`set_epoch`) and sample: they are the same in
         every process, however often an image is read. Without a seed, they are drawn anew from torch's generator each

@@ -300,8 +300,8 @@ def stage(
         The directory for the copy. A missing directory is created for this user only; the parent directory must exist.
         ``~`` is the user's home directory.
     progress : bool or callable, optional
-        True shows a progress bar. A callable is called with the number of bytes copied, by any process, and their
-        total.
+        True shows a progress bar. A callable is called with two numbers: the bytes copied so far, by whichever process
+        copies them, and the bytes to copy in all.
 
     Returns
     -------

@@ -61,7 +61,7 @@ def repair(
     workers : int, optional
         The number of threads; by default the number of CPUs that affinity, cgroup and SLURM allow.
     progress : bool or callable, optional
-        True shows a progress bar. A callable is called with the number of samples checked and their total.
+        True shows a progress bar. A callable is called with the numbers of checked and of all samples.
 
     Returns
     -------

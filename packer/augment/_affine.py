@@ -195,8 +195,9 @@ class RandomErasing(Augmentation):
 
     The area, as a share of the image's area, is drawn uniformly from `scale`; the aspect ratio is drawn log-uniformly
     from `ratio`. Up to ten rectangles are drawn in this way; the first one that fits into the image is placed at
-    random. If none fits, nothing is erased. Recipes that erase after normalizing fill the rectangle with the mean
-    colour of the data set. For ImageNet, this is ``value=(124, 116, 104)``.
+    random. If none fits, nothing is erased. In many recipes, erasing comes after normalizing, where the value 0 is the
+    mean colour of the data set. To get the same result here, pass that colour: for ImageNet,
+    ``value=(124, 116, 104)``.
 
     Parameters
     ----------

@@ -237,7 +237,7 @@ class OrderSampler(Sampler[int], abc.ABC):
         return (samples for samples, _ in self.chunks_with_turns(size))
 
     def chunks_with_turns(self, size: int) -> Iterator[tuple[Ints, Ints | None]]:
-        """Begin a pass, and return an iterator over its chunks: pairs of samples and turns, as from `draws`."""
+        """Begin a pass, and return an iterator over chunks of `size` samples, each in the form that `draws` returns."""
         require_count("size", size)
         return self._begin()._remaining(size)
 
