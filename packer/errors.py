@@ -115,8 +115,8 @@ def option(name: str, value: object = None) -> str:
     """Return a text that mentions an option in a message.
 
     The text (a mention) contains both spellings of the option: ``on_error='skip'`` for functions, and ``--on-error
-    skip`` for the command line. One spelling is chosen when the message is shown, so a message can be a constant, or
-    come from another process.
+    skip`` for the command line. The spelling is chosen only when the message is shown. So the code that makes a message
+    need not know whether a function or the command was called; it may even run in another process.
 
     Parameters
     ----------

@@ -246,7 +246,7 @@ class SourceOptions:
     columns: Sequence[str] | Mapping[str, str] = _several(
         "fields",
         "NAME[=COLUMN]:KIND",
-        "Store a column of --labels as a field, such as caption:text, age:float32, split:class, tags:labels or box:boxes. NAME is the name of the field; COLUMN is needed only if the column has another name: mask=mask_path:mask stores the files named in the column mask_path as the field mask. KIND may also be keypoints, json or array:float32.",
+        "Store a column of the file of --labels as a field. Give the name and the kind, for example caption:text, age:float32, split:class, tags:labels or box:boxes. NAME is the name of the field; COLUMN is needed only if the column has another name: mask=mask_path:mask stores the files named in the column mask_path as the field mask. KIND may also be keypoints, json or array:float32.",
     )
     on_missing: str | None = _option(
         "choice",

@@ -197,7 +197,8 @@ class ImageDataset(ItemDataset):
         with ImageFolder's lists, the operator ``+`` concatenates the labels with a list or with the targets of another
         dataset. You may assign another array of the same length.
     columns : mapping of str to (N,) array
-        The fields that contain numbers, class ids or texts, and packer's own columns; read-only.
+        packer's own columns, and the columns of the fields that contain numbers, class ids or texts. The arrays are
+        read-only.
     reader : packer.Reader
         The reader of the pack, which gives access to manifest, table and bytes.
     root : str

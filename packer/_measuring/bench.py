@@ -70,7 +70,7 @@ class Rate:
     Attributes
     ----------
     side : str
-        The displayed name: the pack or tree, and the way of reading.
+        The displayed name: that of the pack or the directory of images, and the way of reading.
     way : str
         The way of reading: "ImageFolder, DataLoader", "DataLoader", "Loader", "Loader, processes", "Loader, in place",
         "limit" or "recipe". For a named recipe: "packer" or "torchvision". For a pack at a URL, also "block shuffle,
@@ -78,7 +78,7 @@ class Rate:
     path : str
     threads : int
         The number of threads. For a DataLoader, the number of worker processes; for "Loader, processes", the number of
-        threads and also of processes.
+        threads, which equals the number of processes.
     rates : tuple of float
         Images per second in each round.
     others : float or None
