@@ -137,7 +137,7 @@ def test_open_dataset_shows_the_parameters_of_the_datasets() -> None:
     assert "Sequence" in shown.pop("root").annotation  # or several packs
     assert expected.pop("root")
     assert list(shown.items()) == list(expected.items())
-    assert all(f"    {name} : " in str(open_dataset.__doc__) for name in ("root", "crop", "seed", "stage"))
+    assert all(f"\n{name} : " in str(inspect.getdoc(open_dataset)) for name in ("root", "crop", "seed", "stage"))
 
 
 @pytest.mark.parametrize(("function", "options"), [(ImageDataset, DatasetSettings), (open_dataset, OpenOptions)])
