@@ -276,12 +276,11 @@ def copy_pack(pack: PackFiles, copy: Path, progress: ProgressCallback | None = N
         with writing_to(copy):
             target.parent.mkdir(parents=True, exist_ok=True)
         _, file, piece = next(pieces)
-        written = AppendFile(target, new=True, mode=file.mode & 0o666)
-        for data in itertools.chain([piece], (data for _, _, data in pieces)):
-            written.append(data)
-            written.flush()  # the piece's memory is used again
-        written.sync()
-        written.close()
+        with contextlib.closing(AppendFile(target, new=True, mode=file.mode & 0o666)) as written:
+            for data in itertools.chain([piece], (data for _, _, data in pieces)):
+                written.append(data)
+                written.flush()  # the piece's memory is used again
+            written.sync()
         if name in pack.elsewhere:
             with writing_to(target):
                 os.utime(target, ns=(pack.modified[name], pack.modified[name]))

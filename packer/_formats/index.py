@@ -13,6 +13,7 @@ its size and time are compared with those in the list.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -84,11 +85,11 @@ def write_index(
     """
     names = Names.of(files.names) if not isinstance(files.names, Names) else files.names
     listed = file_columns(names, files.stamps)
-    copied, count = AppendFile(directory / DATA_FILE), 0
-    for piece in data:
-        copied.append(piece)
-        count += len(piece)
-    _finish(copied)
+    with contextlib.closing(AppendFile(directory / DATA_FILE)) as copied:
+        for piece in data:
+            copied.append(piece)
+        copied.flush()
+        copied.sync()
     layout: dict[str, Any] = {
         "names": len(table.names),
         "apart": True,
@@ -97,7 +98,7 @@ def write_index(
         "files": len(files),
         "file_names": len(listed[-1]),
         "file_columns": [column_checksum(column) for column in listed],
-        "data": count,
+        "data": copied.size,
     }
     if pixels is not None:
         layout["pixels"] = pixels.to_json()
@@ -122,9 +123,10 @@ def write_files(directory: Path, manifest: Manifest, table: Table, files: Sequen
     files : sequence of arrays
         As `file_columns` returns them.
     """
-    listed = AppendFile(directory / FILES_FILE)
-    listed.append(*(column.tobytes() for column in files))
-    _finish(listed)
+    with contextlib.closing(AppendFile(directory / FILES_FILE)) as listed:
+        listed.append(*(column.tobytes() for column in files))
+        listed.flush()
+        listed.sync()
     write_table(directory / TABLE_FILE, len(table), len(table.names), [(table, 0, 0)], manifest.column_types)
     write_manifest(directory, manifest)
 
@@ -188,14 +190,6 @@ def listed_names(directory: Place) -> list[str]:
     if len(whole) != 1 or any(map(name_problem, whole[0])):
         raise CorruptPackError("its list of files is damaged", file.path)
     return whole[0]
-
-
-def _finish(file: AppendFile) -> None:
-    try:
-        file.flush()
-        file.sync()
-    finally:
-        file.close()
 
 
 class IndexReader(SpreadReader):

@@ -318,8 +318,7 @@ def write_table(
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | NO_LINK
     with writing_to(path), open(open_regular(path, flags=flags), "wb") as empty:
         empty.truncate(size)
-    file = AppendFile(path, keep=size)
-    try:
+    with contextlib.closing(AppendFile(path, keep=size)) as file:
         for table, *before in tables:
             for name in types:
                 for values in _shifted(table, name, *before):
@@ -328,8 +327,6 @@ def write_table(
                     offsets[name] += len(block)
                     checksums[name] = google_crc32c.extend(checksums[name], block)
         file.sync()
-    finally:
-        file.close()
     return checksums
 
 

@@ -724,11 +724,8 @@ def require_distinct(files: Iterable[tuple[str, FoundFile | PackFile]]) -> None:
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
     """Write the manifest of the pack in `directory`, and return once it is on the disk under its name."""
-    file = AppendFile(directory / MANIFEST_FILE)
-    try:
+    with contextlib.closing(AppendFile(directory / MANIFEST_FILE)) as file:
         file.append(manifest.to_json())
         file.flush()
         file.sync()
-    finally:
-        file.close()
     sync_directory(directory)

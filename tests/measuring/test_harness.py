@@ -102,7 +102,7 @@ def test_an_answer_that_cannot_be_pickled_is_an_error_in_words() -> None:
     try:
         assert side.call("give_function") is None
         assert side.reason is not None
-        assert "pickle" in side.reason
+        assert "give_function.<locals>" in side.reason  # Python 3.13 says no more than that it cannot get it
     finally:
         side.close()
 
