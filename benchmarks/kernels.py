@@ -367,7 +367,7 @@ class Counting(Twin):
     """The twin that counts symbols."""
 
     def __init__(self) -> None:
-        super().__init__(flags=("-DCOUNTED",))
+        super().__init__(flags=("-O1", "-DCOUNTED"))
         self.counts = (ctypes.c_uint32 * 2).in_dll(self._library, "symbols")
 
 

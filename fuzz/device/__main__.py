@@ -29,8 +29,8 @@ SIZES = ((48, 64), (37, 53), (97, 140), (150, 260))
 OUT = (16, 16)
 
 
-def compile_driver(directory: Path, sources: Path = SOURCES) -> Path:
-    """Compile the driver with the kernels.
+def compile_driver(directory: Path, sources: Path = SOURCES, flags: Sequence[str] = ()) -> Path:
+    """Compile the driver with the kernels. Later flags override `FLAGS`.
 
     Raises
     ------
@@ -38,7 +38,7 @@ def compile_driver(directory: Path, sources: Path = SOURCES) -> Path:
         If the compiler refuses, as where it has no sanitizers.
     """
     program = directory / "driver"
-    line = [*compiler(), *FLAGS, *SANITIZERS, f"-I{sources}", str(HERE / "driver.c"), "-o", str(program)]
+    line = [*compiler(), *FLAGS, *SANITIZERS, *flags, f"-I{sources}", str(HERE / "driver.c"), "-o", str(program)]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"the C compiler refuses the driver:\n{' '.join(line)}\n{done.stderr}")

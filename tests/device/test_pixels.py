@@ -101,7 +101,7 @@ def test_stages_depend_on_nothing_else(twin: Twin) -> None:
 def filled() -> list[Twin]:
     """Return twins whose unwritten memory has different content, if the compiler can set it."""
     try:
-        return [Twin(flags=(f"-ftrivial-auto-var-init={kind}",)) for kind in ("pattern", "zero")]
+        return [Twin(flags=("-Og", f"-ftrivial-auto-var-init={kind}")) for kind in ("pattern", "zero")]
     except RuntimeError:
         return []
 

@@ -141,4 +141,4 @@ def test_a_planted_fault_is_found(fault: str | None, tmp_path: Path) -> None:
         text = (sources / name).read_text()
         assert text.count(right) >= 1
         (sources / name).write_text(text.replace(right, wrong))
-    assert finds(Twin(sources, flags=("-O1",))) == (fault is not None)
+    assert finds(Twin(sources, flags=("-Og",))) == (fault is not None)
