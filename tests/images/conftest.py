@@ -24,14 +24,17 @@ ROOT = Path(__file__).parents[2]
 FEWER = ["PLAIN", "NO_AVX512"] if platform.machine().lower() in ("x86_64", "amd64") else ["PLAIN"]
 
 
-def compiled(path: Path, without: str) -> None:
-    """Compile packer's C without some vectors, on all processors, because other test workers may wait for it."""
+def compiled(folder: Path) -> None:
+    """Compile packer's C without some vectors, on all processors, because other test workers may wait for it.
+
+    Sources that do not read the header of the vectors are compiled once for all modules.
+    """
     native_c = ROOT / "packer/_images/native"
     sources = sorted(native_c.rglob("*.c"))
     compiler = os.environ.get("CC") or sysconfig.get_config_var("CC")
     if os.name != "posix" or not compiler or not sources:
         pytest.skip("needs a C compiler and the sources")
-    line = [*compiler.split(), "-std=c11", "-O1", "-fPIC", "-ffp-contract=off", f"-DPACKER_{without}"]
+    line = [*compiler.split(), "-std=c11", "-Og", "-fPIC", "-ffp-contract=off"]
     line += ["-DPy_LIMITED_API=0x030A0000", f"-I{sysconfig.get_path('include')}", f"-I{native_c}"]
     line += [*os.environ.get("CFLAGS", "").split()]  # scripts/coverage sets some
 
@@ -41,35 +44,40 @@ def compiled(path: Path, without: str) -> None:
             pytest.skip(f"needs a C compiler that works: {made.stderr[-200:]}")
 
     included: list[str | Path] = []
-    if without != "PLAIN" and "clang" not in compiler:
+    if "NO_AVX512" in FEWER and "clang" not in compiler:
         # GCC takes longer to read the header of the vectors than to compile most of the sources.
-        line.append("-D_GNU_SOURCE")  # sources define it before their first header
-        header = path.parent / "header.h"
-        header.write_text("#include <immintrin.h>\n", "ascii")
-        run("-x", "c-header", header, "-o", header.with_suffix(".h.gch"))
-        included = ["-include", header]
+        included = ["-D_GNU_SOURCE"]  # sources define it before their first header
+        header = folder / "header.h"
+        header.write_text('#include "kernels/vectorised.h"\n', "ascii")
+        run(*included, "-DPACKER_NO_AVX512", "-x", "c-header", header, "-o", header.with_suffix(".h.gch"))
+        included += ["-include", header]
 
-    def compile_one(source: Path) -> Path:
-        made = path.parent / source.relative_to(native_c).with_suffix(".o")
-        made.parent.mkdir(parents=True, exist_ok=True)
-        run(*included, "-c", source, "-o", made)
-        return made
+    def compile_one(source: Path) -> list[Path]:
+        plain = folder / source.relative_to(native_c).with_suffix(".o")
+        plain.parent.mkdir(parents=True, exist_ok=True)
+        run("-DPACKER_PLAIN", "-MD", "-c", source, "-o", plain)
+        if FEWER == ["PLAIN"] or "vectors.h" not in plain.with_suffix(".d").read_text():
+            return [plain] * len(FEWER)
+        fewer = plain.with_suffix(".fewer.o")
+        run("-DPACKER_NO_AVX512", *included, "-c", source, "-o", fewer)
+        return [plain, fewer]
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(compile_one, sources))
-    linked = path.with_suffix(".partial")
-    run("-shared", *objects, "-o", linked, "-lm")
-    linked.rename(path)
+        objects = zip(*pool.map(compile_one, sources), strict=True)
+    for without, linked in zip(FEWER, objects, strict=True):
+        run("-shared", *linked, "-o", folder / f"_native.{without}.so", "-lm")
+    (folder / "complete").touch()
 
 
 @pytest.fixture(scope="session", params=FEWER)
 def other(request: pytest.FixtureRequest, common_tmp: Path) -> ModuleType:
     """Return packer's C without the vectors of this processor, or without some of them."""
-    path = common_tmp / f"compiled-{request.param}" / "_native.so"
-    path.parent.mkdir(exist_ok=True)
-    with locked(path.with_suffix(".lock")):
-        if not path.exists():
-            compiled(path, request.param)
+    folder = common_tmp / "compiled"
+    folder.mkdir(exist_ok=True)
+    with locked(folder / "lock"):
+        if not (folder / "complete").exists():
+            compiled(folder)
+    path = folder / f"_native.{request.param}.so"
     spec = importlib.util.spec_from_file_location("packer._images._native", path)
     assert spec is not None
     assert spec.loader is not None
