@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -55,6 +56,7 @@ def key_of(record: Any) -> Any:
     return (kind, round(float(record["factor"]), 4)) if kind != "nothing" else (kind,)
 
 
+@functools.cache
 def key_of_theirs(name: str, magnitude: float) -> Any:
     """Return the same key for the arguments of torchvision's ``_apply_image_or_video_transform``."""
     center, angle, shift, shear = [0.0, 0.0], 0.0, [0.0, 0.0], [0.0, 0.0]

@@ -90,7 +90,8 @@ def test_the_shares_of_mixup_are_drawn_as_torchvisions(alpha: float) -> None:
 def test_the_rectangles_of_cutmix_are_drawn_as_torchvisions() -> None:
     ours = choices(augment.CutMix(alpha=0.7), 10_000)
     torch.manual_seed(1)
-    made = [v2.CutMix(alpha=0.7).make_params([torch.zeros(1, 3, HEIGHT, WIDTH)]) for _ in range(10_000)]
+    transform, images = v2.CutMix(alpha=0.7), [torch.zeros(1, 3, HEIGHT, WIDTH)]
+    made = [transform.make_params(images) for _ in range(10_000)]
     for place, theirs in enumerate([1, 0, 3, 2]):
         assert same_distribution(np.array([one.box[place] for one in ours]), [one["box"][theirs] for one in made])
     assert same_distribution(np.array([one.share for one in ours]), [one["lam_adjusted"] for one in made])
