@@ -52,10 +52,10 @@ def waves(height: int, width: int) -> Pixels:
 DRAWN = (photo, noise, extremes, flat, waves)
 
 
-@pytest.mark.parametrize("height", range(1, 41))
+@pytest.mark.parametrize("height", range(1, 34))
 def test_small_images_of_all_sizes(height: int) -> None:
     rng = np.random.default_rng(height)
-    for draw, width in itertools.product(DRAWN, (*range(1, 41), 63, 64, 65, 70, 129)):
+    for draw, width in itertools.product(DRAWN, (*range(1, 34), 63, 64, 65, 70, 129)):
         quality, interval = int(rng.integers(1, 101)), int(rng.choice([0, 0, 1, 2, 3, 7]))
         pixels = draw(height, width)
         made = native.encode_jpeg(pixels, quality, interval)

@@ -205,7 +205,7 @@ def test_an_orientation_in_xmp_in_a_text_chunk_is_left_to_pillow() -> None:
 def test_chunks_of_no_bytes_cost_no_more_memory_than_they_are(name: bytes) -> None:
     header, samples = png_chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)), zlib.compress(b"\0\7")
     data = (
-        png.SIGNATURE + header + 30_000 * png_chunk(name, b"") + png_chunk(b"IDAT", samples) + png_chunk(b"IEND", b"")
+        png.SIGNATURE + header + 10_000 * png_chunk(name, b"") + png_chunk(b"IDAT", samples) + png_chunk(b"IEND", b"")
     )
     tracemalloc.start()
     try:

@@ -249,9 +249,9 @@ def test_sixteen_bit_quantisation() -> None:
 
 
 def test_photos(shared_data: Path, sweep: int) -> None:
-    """Every fourth photo is transcoded, or all with --faults. In total they grow by at most 0.5 %."""
+    """Every eighth photo is transcoded, or all with --faults. In total they grow by at most 0.5 %."""
     before = after = 0
-    for path in sorted((shared_data / "imagenet-sample").rglob("*.JPEG"))[:: 4 if sweep == 1 else 1]:
+    for path in sorted((shared_data / "imagenet-sample").rglob("*.JPEG"))[:: 8 if sweep == 1 else 1]:
         data = path.read_bytes()
         before += len(data)
         after += len(check(data))
