@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import pytest
 import packer
 from packer._images import native
 from packer._images.extension import _native
+from tests.command import python
 from tests.images.samples import encoded, photo
 
 NATIVE = Path(packer.__file__).parents[1] / "tests" / "native"
@@ -40,8 +40,5 @@ def test_the_host_has_the_pixels_of_other_libraries_and_the_tiles_of_the_module_
         (tmp_path / name).write_bytes(encoded(photo(96, 128), kind, **options))
         images.append(tmp_path / name)
     found = subprocess.run([host, _native.__file__, *images], capture_output=True, text=True, check=True).stdout
-    told = [sys.executable, NATIVE / "expected.py", *images]
-    env = os.environ | {"PYTHONPATH": str(NATIVE.parents[1])}
-    expected = subprocess.run(told, env=env, capture_output=True, text=True, check=True).stdout
-    assert found == expected
+    assert found == python(NATIVE / "expected.py", *images).stdout
     assert "left" not in found

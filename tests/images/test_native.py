@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from packer._images import native
+from tests.elsewhere import python_with
 from tests.images.samples import encoded, photo
 
 pytestmark = [
@@ -128,7 +129,7 @@ else:
     ],
 )
 def test_fields_in_another_order_than_those_of_c_are_refused(module: str, record: str) -> None:
-    run(EXCHANGED.format(module=module, record=record))
+    python_with(Path(__file__).parents[2], EXCHANGED.format(module=module, record=record))
 
 
 def test_numbers_that_are_none_are_refused() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +19,7 @@ from packer._images.encode import encode_tiled
 from packer._images.geometry import INTERPOLATIONS, PADDINGS
 from packer._sources.imagefolder import imagefolder_source
 from packer.crops import Compose, Crop, RandomResizedCrop, Resize, ResizeCenterCrop
+from tests.elsewhere import python_with
 from tests.images.samples import encoded, photo
 from tests.images.test_native_pixels import RESIZED, UNUSUAL, jpeg
 
@@ -85,8 +84,5 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_packs_are_read_the_same_without_the_compiled_part(packed: Path) -> None:
-    root = str(Path(__file__).parents[2])
-    line = [sys.executable, "-c", HIDDEN, str(packed)]
-    hidden = subprocess.run(line, capture_output=True, text=True, check=False, cwd=root)
-    assert hidden.returncode == 0, hidden.stderr
+    hidden = python_with(Path(__file__).parents[2], HIDDEN, packed)
     assert hidden.stdout.strip() == digest_of_items(str(packed))

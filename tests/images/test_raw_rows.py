@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from packer._images import native
 from packer.crops import CenterCrop, Compose, Crop, Pad, RandomCrop, RandomResizedCrop, ResizeCenterCrop
 from packer.errors import CorruptPackError
 from packer.testing.photos import draw_imagefolder
+from tests.command import python
 from tests.samples import SUFFIXES
 
 pytestmark = pytest.mark.skipif(
@@ -101,10 +101,12 @@ from packer.errors import PackerError
 
 for side, pack in (200, sys.argv[1]), (320, sys.argv[2]):
     with packer.open_dataset(pack, crop=CenterCrop(side), check="never") as dataset:
-        indices = [*range(len(dataset))] * 8
+        indices, begun = [*range(len(dataset))] * 8, threading.Barrier(3)
 
         def read() -> None:
             try:
+                dataset.__getitems__(indices)
+                begun.wait()
                 while True:
                     dataset.__getitems__(indices)
             except PackerError as error:
@@ -113,8 +115,8 @@ for side, pack in (200, sys.argv[1]), (320, sys.argv[2]):
         threads = [threading.Thread(target=read) for _ in range(2)]
         for thread in threads:
             thread.start()
+        begun.wait()
         print("reading", side, flush=True)
-        sys.stdin.readline()
         os.truncate(pack, 1000)
         for thread in threads:
             thread.join()
@@ -126,8 +128,7 @@ def test_a_file_that_is_truncated_while_it_is_read_is_an_error_and_kills_nobody(
     packs = [tmp_path / "parts.lmdb", tmp_path / "whole rows.lmdb"]
     packer.convert(tmp_path / "tree", packs[0], codec="raw")
     shutil.copyfile(*packs)
-    line = [sys.executable, "-c", READ_ON, *map(str, packs)]
-    done = subprocess.run(line, input="\n\n", capture_output=True, text=True, check=False, timeout=60)
+    done = python(READ_ON, *packs, check=False)
     told = "".join(f"reading {side}\n" + "CorruptPackError True\n" * 2 for side in (200, 320))
     assert (done.returncode, done.stdout) == (0, told), done.stderr
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +28,7 @@ from packer._sources.pack import pack_source
 from packer.errors import SourceError
 from tests.command import packer
 from tests.conftest import odd_images
+from tests.elsewhere import python_with
 from tests.images.samples import SUBSAMPLINGS, VARIANTS, encoded, jpeg, photo, pillow_pixels
 from tests.samples import SUFFIXES, content
 
@@ -218,8 +217,8 @@ def test_a_pack_without_jpegs_is_not_tiled(tree: Path, tmp_path: Path, codec: st
 
 def test_without_packers_own_c(tree: Path, tmp_path: Path) -> None:
     code = "import sys; sys.modules['packer._images._native'] = None; from packer._cli import main; main()"
-    arguments = ["convert", str(tree), str(tmp_path / "x.lmdb"), "--tiles"]
-    result = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    arguments = "convert", tree, tmp_path / "x.lmdb", "--tiles"
+    result = python_with(Path(__file__).parents[2], code, *arguments, check=False)
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr.startswith("packer: writing tiled JPEGs needs packer's compiled code: not compiled, ")
     assert result.stderr.count("\n") == 1
