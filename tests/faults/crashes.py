@@ -1,7 +1,7 @@
 """Conversions and exports that die at a chosen moment. A process imports everything, and forks a child for each.
 
 The child kills itself, with SIGKILL, right before its n-th call that changes the disk, or in the middle of a write.
-Starting Python for each would take a hundred times as long.
+Starting Python for each would take a hundred times as long. What is not to be killed runs in the process itself.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pytest
 from PIL import Image
 
 if TYPE_CHECKING:
@@ -143,9 +144,13 @@ class _Countdown:
         self.count += 1
         return self.count == self.at
 
-    def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+    current: _Countdown | None = None
+    """The one that counts now."""
+
+    @classmethod
+    def audit(cls, event: str, arguments: tuple[Any, ...]) -> None:
         creates = event == "open" and isinstance(arguments[2], int) and arguments[2] & os.O_CREAT
-        if (creates or event in _CHANGING) and self.step():
+        if (creates or event in _CHANGING) and cls.current is not None and cls.current.step():
             _die()
 
     def wrapped(self, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -196,23 +201,27 @@ def with_fields(source: Source) -> Source:
     )
 
 
-def _counting(at: int) -> _Countdown:
-    """Count changes of the disk from now on."""
-    from packer._formats import hdf5
-
+def _counting(at: int, patch: pytest.MonkeyPatch, *writes: tuple[Any, str]) -> _Countdown:
+    """Count changes of the disk, by these functions too, from now on until the patch is undone."""
     countdown = _Countdown(at)
-    os.write, os.writev, os.pwritev = map(countdown.torn, (os.write, os.writev, os.pwritev))
-    os.fsync = countdown.wrapped(os.fsync)
-    hdf5._Frame.write = countdown.torn(hdf5._Frame.write)  # type: ignore[method-assign]
-    sys.addaudithook(countdown.audit)
+    for owner, name in writes:
+        patch.setattr(owner, name, countdown.torn(getattr(owner, name)))
+    patch.setattr(os, "fsync", countdown.wrapped(os.fsync))
+    patch.setattr(_Countdown, "current", countdown)
     return countdown
 
 
-def _append(job: dict[str, Any]) -> tuple[int, int, int]:
+def _writes_of_conversions() -> list[tuple[Any, str]]:
+    from packer._formats import hdf5
+
+    return [(os, "write"), (os, "writev"), (os, "pwritev"), (hdf5._Frame, "write")]
+
+
+def _append(job: dict[str, Any], patch: pytest.MonkeyPatch) -> tuple[int, int, int]:
     from packer import append
     from packer._conversion import append as appending
 
-    countdown = _counting(job["at"])
+    countdown = _counting(job["at"], patch, *_writes_of_conversions())
     before = []
     join = appending.append_part
 
@@ -222,7 +231,7 @@ def _append(job: dict[str, Any]) -> tuple[int, int, int]:
             countdown.at = countdown.count + job["joining"]
         return join(*arguments)
 
-    appending.append_part = joining
+    patch.setattr(appending, "append_part", joining)
     summary = append(Path(job["appended"]), Path(job["source"]), workers=2, on_error="skip", **job["options"])
     return summary.continued, countdown.count, countdown.count - before[0] if before else 0
 
@@ -240,16 +249,16 @@ def _source_at(path: Path) -> Source:
     return imagefolder_source(path) if container is None else container_source(container)
 
 
-def _convert(job: dict[str, Any]) -> tuple[int, int]:
+def _convert(job: dict[str, Any], patch: pytest.MonkeyPatch) -> tuple[int, int]:
     from packer._conversion import convert as room
     from packer._conversion.convert import convert
     from packer._conversion.recipe import Recipe
 
     if job["large"]:
-        room.available_memory = lambda: 8
+        patch.setattr(room, "available_memory", lambda: 8)
     source = _source_at(Path(job["source"]))
     source = with_fields(source) if job["fields"] else source
-    countdown = _counting(job["at"])
+    countdown = _counting(job["at"], patch, *_writes_of_conversions())
     summary = convert(
         source,
         job["path"],
@@ -263,11 +272,11 @@ def _convert(job: dict[str, Any]) -> tuple[int, int]:
     return summary.continued, countdown.count
 
 
-def _export(job: dict[str, Any]) -> tuple[int, int]:
+def _export(job: dict[str, Any], patch: pytest.MonkeyPatch) -> tuple[int, int]:
     from packer._packs import safe_tree
     from packer._packs.export import export
 
-    countdown = _Countdown(job["at"])
+    countdown = _counting(job["at"], patch)
 
     class Torn(io.FileIO):
         def writelines(self, blocks: Any) -> None:
@@ -277,25 +286,28 @@ def _export(job: dict[str, Any]) -> tuple[int, int]:
     def opened(fd: int, mode: str) -> io.FileIO:
         return Torn(fd, mode)
 
-    safe_tree.open = opened  # type: ignore[attr-defined]
-    os.fsync = countdown.wrapped(os.fsync)
-    sys.addaudithook(countdown.audit)
+    patch.setattr(safe_tree, "open", opened, raising=False)
     export(job["pack"], job["path"], workers=1)
     return 0, countdown.count
 
 
-def _answer(job: dict[str, Any]) -> Any:
+def _work(job: dict[str, Any]) -> Any:
+    work = _export if "pack" in job else _append if "appended" in job else _convert
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            return work(job, patch)
+    except BaseException as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def _killed(job: dict[str, Any]) -> Any:
+    """Do a job in a child; return None if it was killed before its end."""
     result, written = os.pipe()
     child = os.fork()
     if child == 0:
-        answer: Any = None
-        keep = os.write
         try:
-            answer = _export(job) if "pack" in job else _append(job) if "appended" in job else _convert(job)
-        except BaseException as error:
-            answer = f"{type(error).__name__}: {error}"
+            os.write(written, json.dumps(_work(job)).encode())
         finally:
-            keep(written, json.dumps(answer).encode())
             os._exit(0)
     os.close(written)
     if job["seconds"] is not None:
@@ -355,10 +367,13 @@ def _serve(checkpoint_samples: int) -> None:
     packer._conversion.pipeline._MAX_BATCH = checkpoint_samples
     for row in FORMATS.values():
         row.open_writer(), row.open_reader()
+    sys.addaudithook(_Countdown.audit)
     for line in sys.stdin:
         job = json.loads(line)
+        gc.collect()
         gc.freeze()  # so that collections in children do not touch, and so copy, this memory
-        sys.stdout.write(json.dumps(_answer(job)) + "\n")
+        is_killed = job["at"] or job.get("joining") or job["seconds"] is not None
+        sys.stdout.write(json.dumps(_killed(job) if is_killed else _work(job)) + "\n")
         sys.stdout.flush()
 
 

@@ -19,7 +19,7 @@ from tests.samples import SUFFIXES, content, noise
 def test_killed_before_and_amid_changes_of_the_disk(
     crash_server: CrashServer, tmp_path: Path, format: str, sweep: int
 ) -> None:
-    """Kill it at every 25th change of the conversion, which has its own test, and at every third change after that."""
+    """Kill it at every 25th change of the conversion, which has its own test, and at every fifth change after that."""
     for number in range(60):
         noise(tmp_path / ("more" if number >= 20 else "tree") / f"class_{number % 2}" / f"{number}.png", number, (8, 9))
     old, reference, path = (tmp_path / f"{name}{SUFFIXES[format]}" for name in ("old", "reference", "pack"))
@@ -34,7 +34,7 @@ def test_killed_before_and_amid_changes_of_the_disk(
     assert whole.joining > 10
     # A write counts twice, prevented and done in part: with odd steps, both occur.
     kills = [{"at": at} for at in range(1, whole.changes - whole.joining, 25 if sweep == 1 else 5)]
-    for kill in [*kills, *({"joining": at} for at in range(1, whole.joining + 1, 3 if sweep == 1 else 1))]:
+    for kill in [*kills, *({"joining": at} for at in range(1, whole.joining + 1, 5 if sweep == 1 else 1))]:
         shutil.copytree(old, path)
         with open_pack(path) as earlier:
             crash_server.append(tmp_path / "more", path, **kill)
