@@ -8,8 +8,9 @@ import importlib
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -21,6 +22,7 @@ from packer.testing.photos import draw_imagefolder
 from tests.cocoset import draw_coco
 from tests.command import python
 from tests.samples import SUFFIXES
+from tests.syntax import parsed
 
 ROOT = Path(packer.__file__).parent
 MODULES = {
@@ -80,12 +82,14 @@ def test_looking_at_packs_needs_no_torch(tmp_path: Path) -> None:
 
 
 def test_reading_images_loads_no_library_that_they_do_not_need(tmp_path: Path) -> None:
+    """Nor does arithmetic on rectangles, which comes first, load Pillow."""
     draw_imagefolder(tmp_path / "tree", classes=2, per_class=2, size=(16, 16))
     paths = [tmp_path / f"pack{suffix}" for suffix in (".lmdb", ".pth")]
     for path in paths:
         convert(imagefolder_source(tmp_path / "tree"), path)
     code = (
-        f"import packer\nfor path in {[*map(str, paths)]!r}:\n"
+        "import sys, packer, packer._images.geometry, packer.crops\nassert 'PIL' not in sys.modules\n"
+        f"for path in {[*map(str, paths)]!r}:\n"
         "    dataset = packer.open_dataset(path, crop=packer.RandomResizedCrop(8))\n"
         "    [*packer.Loader(dataset, 2), dataset[0]]"
     )
@@ -125,15 +129,30 @@ def test_boxes_that_are_resized_with_their_images_load_no_torch(tmp_path: Path) 
         assert {"boxes", "keypoints", "segmentation"} <= reader.fields.keys()
 
 
-@functools.cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text("utf-8"))
+class Content(NamedTuple):
+    """What tests ask of a module."""
+
+    imports: list[tuple[str, bool]]
+    """What it imports anywhere in it, and whether only type checkers see that."""
+    classes: list[str]
+    lines: list[tuple[str, int]]
+    """Its functions, and how many lines each has."""
 
 
 @functools.cache
-def imports(path: Path, module: str) -> list[tuple[str, bool]]:
-    """Return what a module imports anywhere in it, and whether only type checkers see it."""
-    return list(_imports(parsed(path), module))
+def contents() -> dict[str, Content]:
+    """Return the content of each module. The trees are dropped: later garbage collections would go through them."""
+    return {module: _content(parsed(path), module) for module, path in MODULES.items()}
+
+
+def _content(tree: ast.Module, module: str) -> Content:
+    nodes = list(statements(tree))
+    functions = (node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return Content(
+        list(_imports(nodes, module)),
+        [node.name for node in nodes if isinstance(node, ast.ClassDef)],
+        [(function.name, lines_of_body(function)) for function in functions],
+    )
 
 
 def statements(node: ast.AST) -> Iterator[ast.AST]:
@@ -145,14 +164,14 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
             yield from statements(statement)
 
 
-def _imports(tree: ast.Module, module: str) -> Iterator[tuple[str, bool]]:
+def _imports(nodes: Sequence[ast.AST], module: str) -> Iterator[tuple[str, bool]]:
     typing_only = {
         id(inner)
-        for node in statements(tree)
+        for node in nodes
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
         for inner in statements(node)
     }
-    for node in statements(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, id(node) in typing_only
@@ -166,8 +185,8 @@ def importers(*wanted: str) -> set[str]:
     """Return the modules that import one of `wanted`, or something below it, when they run."""
     return {
         module
-        for module, path in MODULES.items()
-        for name, typing_only in imports(path, module)
+        for module, content in contents().items()
+        for name, typing_only in content.imports
         if not typing_only and any(name == prefix or name.startswith(f"{prefix}.") for prefix in wanted)
     }
 
@@ -212,7 +231,7 @@ def test_rooms_know_lower_rooms_only() -> None:
     faces = {"packer", "packer.__main__"}
     assert {room(module) for module in MODULES if module not in faces} == set(floor_of)
     for module in set(MODULES) - faces:
-        for name, typing_only in imports(MODULES[module], module):
+        for name, typing_only in contents()[module].imports:
             if not typing_only and name.startswith("packer.") and name != "packer.__version__":
                 here, there = room(module), room(name)
                 assert here == there or floor_of[there] < floor_of[here], f"{module}: {name}"
@@ -250,29 +269,28 @@ TENSORS = {f"packer._images.{name}" for name in ("resize", "rectangle", "numbers
 )
 
 
-@pytest.mark.parametrize(
-    ("library", "allowed"),
-    [
-        ("click", below("packer._cli")),
-        ("tqdm", {"packer._storage.progress", *below("packer._cli")}),
-        ("torch", TENSORS | below("packer.testing", "packer._measuring")),
-        ("torchvision", {"packer._measuring.loaders"} | below("packer.testing")),
-        ("matplotlib", {"packer._measuring.bench", "packer._viewing.histograms"}),
-        ("cv2", {"packer._images.opencv"}),
-        ("simplejpeg", {"packer._images.turbojpeg"} | below("packer.testing")),
-        ("turbojpeg", {"packer._images.pyturbojpeg"}),
-        (
-            "h5py",
-            {"packer._formats.hdf5", "packer._containers.hdf5"} | below("packer.testing"),
-        ),
-        ("lmdb", {"packer._packs.verify"} | below("packer.testing")),
-        ("pyarrow", {"packer._sources.tables", *(f"packer._containers.{name}" for name in READ_BY_PYARROW)}),
-        ("packer._images._native", {"packer._images.extension"}),
-        ("logging", set()),
-    ],
-)
-def test_where_a_library_is_imported(library: str, allowed: set[str]) -> None:
-    assert importers(library) <= allowed
+IMPORTERS: dict[str, set[str]] = {
+    "click": below("packer._cli"),
+    "tqdm": {"packer._storage.progress", *below("packer._cli")},
+    "torch": TENSORS | below("packer.testing", "packer._measuring"),
+    "torchvision": {"packer._measuring.loaders"} | below("packer.testing"),
+    "matplotlib": {"packer._measuring.bench", "packer._viewing.histograms"},
+    "cv2": {"packer._images.opencv"},
+    "simplejpeg": {"packer._images.turbojpeg"} | below("packer.testing"),
+    "turbojpeg": {"packer._images.pyturbojpeg"},
+    "h5py": {"packer._formats.hdf5", "packer._containers.hdf5"} | below("packer.testing"),
+    "lmdb": {"packer._packs.verify"} | below("packer.testing"),
+    "pyarrow": {"packer._sources.tables", *(f"packer._containers.{name}" for name in READ_BY_PYARROW)},
+    "packer._images._native": {"packer._images.extension"},
+    "logging": set(),
+}
+"""Which modules may import a library."""
+
+
+def test_where_libraries_are_imported() -> None:
+    """One test for all: each worker that runs a test of `contents` parses all sources."""
+    for library, allowed in IMPORTERS.items():
+        assert importers(library) <= allowed, library
 
 
 def test_no_format_needs_torch_to_be_read(tmp_path: Path) -> None:
@@ -282,25 +300,15 @@ def test_no_format_needs_torch_to_be_read(tmp_path: Path) -> None:
     assert len(MODULES) > 20
 
 
-def test_arithmetic_on_rectangles_needs_no_pillow() -> None:
-    assert "PIL" not in imported_after("import packer._images.geometry, packer.crops")
-
-
 def test_no_two_public_classes_have_one_name() -> None:
-    classes = Counter(
-        node.name
-        for path in MODULES.values()
-        for node in statements(parsed(path))
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-    )
+    classes = Counter(name for content in contents().values() for name in content.classes if not name.startswith("_"))
     assert [name for name, count in classes.items() if count > 1] == []
 
 
 def test_functions_are_short() -> None:
-    for module, path in MODULES.items():
-        for node in statements(parsed(path)):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                assert lines_of_body(node) <= 64, f"{module}: {node.name}"  # packer.convert names each option
+    for module, content in contents().items():
+        for name, lines in content.lines:
+            assert lines <= 64, f"{module}: {name}"  # packer.convert names each option
 
 
 def lines_of_body(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

@@ -35,10 +35,11 @@ from packer._packs.verify import verify
 from packer._table import Sample, checksum
 from packer.crops import Compose, RandomResizedCrop, Resize, ResizeCenterCrop
 from packer.errors import CorruptPackError, ImageTooLargeError, PackerError
-from tests.command import packer_many
+from tests.command import packer_many, python
 from tests.memory import PEAK
 from tests.pairs import pairwise
 from tests.samples import SUFFIXES, solid, write_pack
+from tests.syntax import dotted, parsed
 
 formats = pytest.mark.parametrize("format", SUFFIXES)
 
@@ -59,8 +60,11 @@ FORBIDDEN = {
 
 
 def calls(path: Path) -> list[tuple[str, ast.Call]]:
-    tree = ast.parse(path.read_text("utf-8"))
-    return [(ast.unparse(node.func), node) for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [(dotted(node.func), node) for node in ast.walk(parsed(path)) if isinstance(node, ast.Call)]
+
+
+def keywords(call: ast.Call) -> dict[str | None, str]:
+    return {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
 
 
 def test_nothing_in_the_sources_runs_code_of_a_file() -> None:
@@ -69,11 +73,10 @@ def test_nothing_in_the_sources_runs_code_of_a_file() -> None:
     for path in files:
         for name, call in calls(path):
             seen += 1
-            keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
             if name in ("np.load", "numpy.load"):
-                assert keywords.get("allow_pickle") == "False", path
+                assert keywords(call).get("allow_pickle") == "False", path
             elif name == "torch.load":
-                assert keywords.get("weights_only") == "True", path
+                assert keywords(call).get("weights_only") == "True", path
             elif path.name not in OWN_PICKLES:
                 assert name not in FORBIDDEN, path
     assert seen > 1000
@@ -223,11 +226,7 @@ def test_images_without_pixels(tmp_path: Path, format: str, codec: str, crop: An
 
 MEASURED = f"""{PEAK}
 import sys
-from packer.errors import PackerError
-from packer._formats import open_pack
 from packer._images.probe import inspect
-from packer._images.jpeg import segments
-from packer._images.rectangle import RectangleDecoder
 from packer._images.decode import decode
 from packer.errors import ImageTooLargeError
 small = open(sys.argv[1], "rb").read()
@@ -420,18 +419,9 @@ def test_a_format_that_nobody_knows_is_refused_in_one_line(tmp_path: Path) -> No
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that forks")
 def test_forged_packs_are_refused_or_read(sweep: int) -> None:
     """A short run of ``python -m fuzz.forged``: any format and any command, except ``convert --tiles``."""
-    line = [
-        sys.executable,
-        "-m",
-        "fuzz.forged",
-        "--seed",
-        "2",
-        "--count",
-        str(30 * sweep),
-        "--without",
-        "convert --tiles",
-    ]
-    result = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, errors="replace", check=False)
+    code = "import sys; from fuzz.forged import main; sys.exit(main(sys.argv[1:]))"
+    words = ("--seed", 2, "--count", 20 * sweep, "--without", "convert --tiles")
+    result = python(code, *words, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
 
 

@@ -49,13 +49,13 @@ def _samples(root: Path, progress: Any) -> Any:
 CALLS: dict[str, Call] = {
     "append": _append,
     "bench": lambda root, progress: packer.bench(
-        root / "pack.lmdb", batch=2, images=4, seconds=1, threads=[1], progress=progress
+        root / "pack.lmdb", batch=2, images=4, seconds=0.1, threads=[1], progress=progress
     ),
     "convert": lambda root, progress: packer.convert(
         root / "tree", root / "out.lmdb", overwrite=True, progress=progress
     ),
     "digest": lambda root, progress: packer.digest(root / "pack.lmdb", progress=progress),
-    "estimate": lambda root, progress: packer.estimate(root / "tree", root / "e.lmdb", seconds=1, progress=progress),
+    "estimate": lambda root, progress: packer.estimate(root / "tree", root / "e.lmdb", seconds=0.1, progress=progress),
     "export": lambda root, progress: packer.export(root / "pack.lmdb", root / "exported", progress=progress),
     "index": lambda root, progress: packer.index(root / "tree", root / "x.index", overwrite=True, progress=progress),
     "merge": lambda root, progress: packer.merge(
@@ -65,7 +65,7 @@ CALLS: dict[str, Call] = {
     "pack": _samples,
     "repair": lambda root, progress: packer.repair(root / "pack.lmdb", root / "tree", progress=progress),
     "stage": _stage,
-    "tune": lambda root, progress: packer.tune(root / "pack.lmdb", 2, seconds=1, progress=progress),
+    "tune": lambda root, progress: packer.tune(root / "pack.lmdb", 2, seconds=0.1, progress=progress),
     "verify": lambda root, progress: packer.verify(root / "pack.lmdb", progress=progress),
     "view": lambda root, progress: packer.view(root / "tree", browser=False, progress=progress).close(),
     "warm": lambda root, progress: packer.warm(root / "pack.lmdb", progress=progress),

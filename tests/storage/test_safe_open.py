@@ -28,6 +28,7 @@ from packer.errors import CorruptPackError, DestinationError, NotAPackError, Pac
 from tests.command import packer_many
 from tests.formats.test_parts import write_parts
 from tests.samples import SUFFIXES, write_pack
+from tests.syntax import dotted, parsed
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs FIFOs and symbolic links")
 
@@ -330,8 +331,8 @@ def test_files_of_packs_are_opened_in_one_place() -> None:
         name = path.relative_to(root).as_posix()
         if name.split("/")[0] in NO_PACKS:
             continue
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in OPENERS:
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.Call) and dotted(node.func) in OPENERS:
                 found.add(name)
     assert found == set(OPEN_BY_PATH)
 
