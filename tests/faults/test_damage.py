@@ -92,7 +92,7 @@ def test_flipped_bits(pack: Path, format: str, sweep: int) -> None:
     }
     assert len(places) == sum(map(len, expected))
     hits = found = 0
-    for _ in range(300 * sweep):
+    for _ in range(150 * sweep):
         (file,) = chance.choices(list(contents), [len(content) for content in contents.values()])
         position, bit = chance.randrange(len(contents[file])), 1 << chance.randrange(8)
         with open(file, "r+b") as opened:

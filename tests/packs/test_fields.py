@@ -170,7 +170,7 @@ def test_a_flipped_bit_in_each_blob_is_named_by_its_field_and_the_others_are_rea
         if not isinstance(blob, bytes | memoryview | bytearray):
             continue
         file, at = place(pack, index, name)
-        for step in {0, len(blob) // 2, len(blob) - 1}:
+        for step in {0, len(blob) - 1} if index == 0 else {len(blob) // 2}:
             flip(file, at + step, step % 8)
             (found,) = [item for item in verify(pack) if item.index is not None]
             assert (found.index, found.field, found.name) == (index, name, f"class_{index % 2}/{index:03d}.png")

@@ -443,14 +443,14 @@ def test_two_stretches(kept: str) -> None:
 
 
 def test_a_cache_stays_within_its_bound(kept: str) -> None:
-    data = np.random.default_rng(2).bytes(24 << 20)
+    data = np.random.default_rng(2).bytes(8 << 20)
     objects = {f"b/{number}": data[number:] for number in range(6)}
     with serving(objects) as server:
         for name, content in objects.items():
-            file = RemoteFile(f"{server.url}/{name}", settings=RemoteSettings(kept, 48 << 20, 10.0))
+            file = RemoteFile(f"{server.url}/{name}", settings=RemoteSettings(kept, 16 << 20, 10.0))
             assert file.read(0, file.size) == content
             total = sum(one.size for one in cache.cached_objects(kept))
-            assert total <= 60 << 20, name
+            assert total <= 20 << 20, name
         assert cache.cached_objects(kept)[-1].url.endswith("b/5")
         assert cache.clear(kept) != []
         assert cache.cached_objects(kept) == []
