@@ -165,26 +165,32 @@ def _missing(file: h5py.File, name: str, other: Path) -> None:
     pass
 
 
-@pytest.mark.parametrize("name", ["data", "manifest", "label", "names"])
+REPLACED: list[Replace] = [
+    _external_link,
+    _soft_link,
+    _external_storage,
+    _virtual,
+    _chunked,
+    _compressed,
+    _compact,
+    _never_written,
+    _group,
+    _matrix,
+    _scalar,
+    _null,
+    _big_endian,
+    _variable_length,
+    _named_type,
+    _missing,
+]
+
+
 @pytest.mark.parametrize(
-    "replace",
+    ("name", "replace"),
     [
-        _external_link,
-        _soft_link,
-        _external_storage,
-        _virtual,
-        _chunked,
-        _compressed,
-        _compact,
-        _never_written,
-        _group,
-        _matrix,
-        _scalar,
-        _null,
-        _big_endian,
-        _variable_length,
-        _named_type,
-        _missing,
+        (name, replace)
+        for name in ("data", "manifest", "label", "names")
+        for replace in (REPLACED if name in ("data", "label") else [_external_link, _chunked, _missing])
     ],
 )
 def test_what_is_not_a_plain_range_of_the_file_is_refused(

@@ -80,7 +80,7 @@ class TestPartsOfLMDB(PartsConformance, FilePackConformance):
     format = "lmdb"
 
 
-class TestPartsOfHDF5(PartsConformance, FilePackConformance):
+class TestPartsOfHDF5(PartsConformance):
     format = "hdf5"
 
 
