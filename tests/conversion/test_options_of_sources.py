@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import os
+import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -200,19 +203,39 @@ def listing(source: Path, options: dict[str, Any], root: Path) -> Any:
     return made.describe(), list(made.names), made.labels.tolist(), made.notes, account, made.doubts, made.others.counts
 
 
-def refused_or_effective(build: Builder, root: Path, name: str, value: Any) -> str:
-    """Return how a source treats an option: "refused" by its name, "effective", or an empty text for no effect."""
-    root.mkdir()
-    source, own = build(root)
-    if name in ("labels", "coco", "voc", "yolo", "classes_from"):
-        value = [root / value] if name == "coco" else root / value
-    if name == "classes_from":
-        packer.pack([{"image": draw(root / "x.png"), "label": "b"}], value, classes=["b", "a", "dog", "cat", "1", "0"])
-    own = {other: [given] if other == "coco" else given for other, given in own.items() if other != name}
-    try:
-        return "effective" if listing(source, {**own, name: value}, root) != listing(source, own, root) else ""
-    except OptionError as error:
-        return "refused" if flag(name) in message_of(error) else "refused for another option"
+class Sources:
+    """Builds each source once, as conversions do not change it, and lists it once for each set of options."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.build = functools.cache(self._build)
+        self._listed: dict[tuple[Path, str], Any] = {}
+        pixels = {"image": draw(root / "x.png"), "label": "b"}
+        packer.pack([pixels], root / "classes.lmdb", classes=["b", "a", "dog", "cat", "1", "0"])
+
+    def _build(self, build: Builder) -> tuple[Path, Source]:
+        root = Path(tempfile.mkdtemp(dir=self._root))
+        os.link(self._root / "classes.lmdb", root / "classes.lmdb")
+        return root, build(root)
+
+    def refused_or_effective(self, build: Builder, name: str, value: Any) -> str:
+        """Return how a source treats an option: "refused" by its name, "effective", or an empty text for no effect."""
+        root, (source, own) = self.build(build)
+        if name in ("labels", "coco", "voc", "yolo", "classes_from"):
+            value = [root / value] if name == "coco" else root / value
+        own = {other: [given] if other == "coco" else given for other, given in own.items() if other != name}
+        try:
+            shown = listing(source, {**own, name: value}, root)
+            if (key := (root, str(own))) not in self._listed:
+                self._listed[key] = listing(source, own, root)
+            return "effective" if shown != self._listed[key] else ""
+        except OptionError as error:
+            return "refused" if flag(name) in message_of(error) else "refused for another option"
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
+    return Sources(tmp_path_factory.mktemp("sources"))
 
 
 @pytest.mark.parametrize(
@@ -225,9 +248,8 @@ def refused_or_effective(build: Builder, root: Path, name: str, value: Any) -> s
     ],
     ids=str,
 )
-def test_an_option_has_an_effect_or_is_refused(name: str, kind: str, value: Any, tmp_path: Path) -> None:
-    builds = enumerate(KINDS[kind])
-    found = {refused_or_effective(build, tmp_path / str(number), name, value) for number, build in builds}
+def test_an_option_has_an_effect_or_is_refused(name: str, kind: str, value: Any, sources: Sources) -> None:
+    found = {sources.refused_or_effective(build, name, value) for build in KINDS[kind]}
     assert "effective" in found or found == {"refused"} or kind in ANYWAY.get(name, ())
 
 
