@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from packer._packs.info import digest
 from packer._packs.verify import verify
 from packer._sources.imagefolder import imagefolder_source
 from packer.testing.photos import draw_imagefolder
-from tests.command import command, packer, packer_many
+from tests.command import command, packer, packer_many, started
 from tests.conftest import Trees
 
 
@@ -125,11 +126,11 @@ def test_what_makes_no_sense(tree: Path, tmp_path: Path) -> None:
 def test_a_job_array_all_at_once(tree: Path, whole: str, tmp_path: Path) -> None:
     """Without `packer scan`, the first task lists the source and the others wait; the last task finishes the pack."""
     out = tmp_path / "out.lmdb"
-    tasks = [
-        subprocess.Popen(command("convert", tree, out, "--parts", 4, "--part", number, "--workers", 1), text=True)
-        for number in (0, 1, 2, 3, 3)
-    ]
-    assert [task.wait(120) for task in tasks][:3] == [0, 0, 0]
+    code = "from packer._cli import main; main()"
+    line = ["convert", tree, out, "--parts", 4, "--workers", 1, "--part"]
+    with ExitStack() as running:
+        tasks = [running.enter_context(started(code, *line, number)) for number in (0, 1, 2, 3, 3)]
+        assert [task.wait() for task in tasks][:3] == [0, 0, 0]
     assert {task.returncode for task in tasks[3:]} <= {0, 5}  # both make part 3: one may find it locked
     assert digest(out) == whole
     assert os.listdir(tmp_path) == ["out.lmdb"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ from packer import open_dataset
 from packer._conversion.convert import convert
 from packer._sources.imagefolder import imagefolder_source
 from packer.testing.photos import draw_imagefolder
-from tests.command import packer, without_root_powers
+from tests.command import packer, python, without_root_powers
 
 
 @pytest.fixture
@@ -57,15 +55,15 @@ def test_a_directory_that_may_not_be_used(pack: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["warm"], ["stage", "disk"]])
-def test_progress_in_bytes(pack: Path, tmp_path: Path, arguments: list[str]) -> None:
+def test_progress_in_bytes(pack: Path, tmp_path: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     command, *rest = arguments
     code = (
         "from packer._formats import files as copying; copying._CHUNK = 1000\n"
         "from packer._cli import main, output as progress\n"
         "progress._SECONDS_BETWEEN_LINES = progress._SECONDS_TO_THE_FIRST_LINE = 0.0; main()"
     )
-    line = [sys.executable, "-c", code, command, str(pack), *rest]
-    result = subprocess.run(line, capture_output=True, text=True, check=True, cwd=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    result = python(code, command, pack, *rest)
     lines = result.stderr.splitlines()
     whole = f"{os.path.getsize(pack) / 1000:.1f} kB"
     assert lines[0] == f"pack.lmdb: 1.0 kB of {whole}"  # no rate yet

@@ -6,8 +6,6 @@ import os
 import pickle
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from packer import append, open_dataset, open_pack
 from packer._conversion.workspace import Workspace
 from packer._packs.verify import verify
 from packer.errors import DestinationError, OptionError, PackError, PackLockedError, SourceError
-from tests.command import packer_many
+from tests.command import packer_many, started
 from tests.samples import SUFFIXES, content, noise
 
 
@@ -134,8 +132,8 @@ def test_arguments_are_those_of_convert_but_what_the_pack_decides(drawn: Path, p
 def test_two_at_once_exclude_each_other(drawn: Path, pack: Path) -> None:
     with Workspace(pack), pytest.raises(PackLockedError, match="is writing it"):
         append(pack, drawn / "more")
-    line = [sys.executable, "-m", "packer", "append", str(pack), "--quiet"]
-    both = [subprocess.Popen([*line, str(drawn / name)], stderr=subprocess.PIPE) for name in ("more", "again")]
+    code = "from packer._cli import main; main()"
+    both = [started(code, "append", pack, "--quiet", drawn / name) for name in ("more", "again")]
     for process in both:
         process.communicate()
     ends = [process.returncode for process in both]

@@ -7,6 +7,7 @@ import dataclasses
 import pickle
 import warnings
 from collections.abc import Callable
+from multiprocessing import get_all_start_methods
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import packer
 from packer._datasets.image_dataset import remark
 from packer._images.probe import CLIPPED
 from packer._manifest import Manifest
+from tests.command import python
 from tests.images.samples import encoded, photo
 from tests.images.tiffs import GREY, RGB, noise, tiff
 
@@ -113,12 +115,19 @@ def test_grey_is_refused_by_itself(opened_from: Path) -> None:
                 _ = dataset[index]
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")  # fork, Python >= 3.12
 def test_workers_and_loaders_do_not_say_it_again(tree: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A process that unpickles the datasets is what a spawned worker is."""
     with pytest.warns(UserWarning, match=SAID) as caught:
         datasets = [packer.open_dataset(path, transform=np.asarray) for path in (_kept(tree, tmp_path), tree)]
     assert len(caught) == 2
     joined = ConcatDataset(datasets)
-    for _ in DataLoader(joined, 2, num_workers=1, multiprocessing_context="spawn", collate_fn=list):
+    (tmp_path / "joined").write_bytes(pickle.dumps(joined))
+    code = "import pickle, sys; print(len(list(pickle.load(open(sys.argv[1], 'rb')))))"
+    result = python(code, tmp_path / "joined")
+    assert (result.stdout, "16 bits" in result.stderr) == ("8\n", False)
+    method = get_all_start_methods()[0]
+    for _ in DataLoader(joined, 2, num_workers=1, multiprocessing_context=method, collate_fn=list):
         pass
     for dataset in datasets:
         dataset.close()
