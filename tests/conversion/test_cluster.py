@@ -172,26 +172,23 @@ def test_an_interrupt_at_the_terminal_ends_all_in_one_line(tmp_path: Path) -> No
     assert not out.exists()
 
 
-def test_a_cluster_of_its_own_and_a_scheduler_file(
+def test_a_cluster_of_its_own_a_scheduler_file_and_a_pack(
     cluster: Any, client: Any, tree: Path, whole: str, tmp_path: Path
 ) -> None:
     (tmp_path / "scheduler.json").write_text(json.dumps({"address": cluster.scheduler_address}))
     own, by_file = tmp_path / "local.h5", tmp_path / "file.h5"
     places = [(own, "local:1"), (by_file, f"file:{tmp_path / 'scheduler.json'}")]
     lines = [["convert", tree, out, "--codec", "png", "--parts", 5, "--cluster", where] for out, where in places]
-    *first, again = packer_many([*lines, lines[-1]])  # one process: Dask takes longer to import than a part to make
+    convert(imagefolder_source(tree), tmp_path / "whole.lmdb", recipe=Recipe("png"))
+    pack = ["convert", tmp_path / "whole.lmdb", tmp_path / "pack.h5", "--parts", 3, "--quiet", "--cluster"]
+    # One process: Dask takes longer to import than a part to make.
+    *first, again, quiet = packer_many([*lines, lines[-1], [*pack, cluster.scheduler_address]])
     for result, out in zip(first, (own, by_file), strict=True):
         assert result.returncode == 0, result.stderr
         assert digest(out) == whole
     assert again.stdout == f"{by_file}: done already\n"
-
-
-def test_a_pack_on_a_cluster(cluster: Any, client: Any, tree: Path, whole: str, tmp_path: Path) -> None:
-    convert(imagefolder_source(tree), tmp_path / "whole.lmdb", recipe=Recipe("png"))
-    where = ["--cluster", cluster.scheduler_address]
-    result = packer("convert", tmp_path / "whole.lmdb", tmp_path / "out.h5", "--parts", 3, "--quiet", *where)
-    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
-    assert digest(tmp_path / "out.h5") == whole
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+    assert digest(tmp_path / "pack.h5") == whole
 
 
 def test_reports_of_new_nodes_arrive_while_progress_is_asked_for(tree: Path, tmp_path: Path) -> None:
@@ -225,15 +222,28 @@ def test_dask_is_asked_for_in_words_that_install_it(tmp_path: Path) -> None:
     assert "--cluster needs Dask: pip install 'packer-images[cluster]' (" in result.stderr
 
 
-def test_clusters_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    solid(tmp_path / "tree" / "a" / "1.png")
-    monkeypatch.setenv("DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT", "1s")
-    places = ["tcp://127.0.0.1:1", f"file:{tmp_path / 'missing'}"]
-    line = ["convert", tmp_path / "tree", tmp_path / "out.lmdb", "--parts", 1, "--cluster"]
-    for result, where in zip(packer_many([*line, where] for where in places), places, strict=True):
-        assert result.returncode == 1
-        assert "Traceback" not in result.stderr
-        assert where in result.stderr
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return how conversions end whose clusters cannot be used: one process, as Dask takes long to import."""
+    root = tmp_path_factory.mktemp("refused")
+    solid(root / "tree" / "a" / "1.png")
+    places = ["", "local:0", "tcp://127.0.0.1:1", "file:/nowhere/missing", "slurm"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT", "1s")
+        patch.setenv("DASK_JOBQUEUE__SLURM__CORES", "None")
+        patch.setenv("DASK_JOBQUEUE__SLURM__MEMORY", "None")
+        line = ["convert", root / "tree", "--parts", 1]
+        results = packer_many(
+            [*line, root / f"{number}.lmdb", "--cluster", where] for number, where in enumerate(places)
+        )
+    return {**dict(zip(places, results, strict=True)), "left": sorted(os.listdir(root))}
+
+
+@pytest.mark.parametrize("where", ["tcp://127.0.0.1:1", "file:/nowhere/missing"])
+def test_clusters_that_are_not_there(refused: dict[str, Any], where: str) -> None:
+    assert refused[where].returncode == 1
+    assert "Traceback" not in refused[where].stderr
+    assert where in refused[where].stderr
 
 
 @pytest.mark.parametrize(
@@ -244,21 +254,15 @@ def test_what_names_no_cluster(tmp_path: Path, where: str) -> None:
         pass
 
 
-def test_a_queue_whose_jobs_nobody_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_whose_jobs_nobody_described(refused: dict[str, Any]) -> None:
     pytest.importorskip("dask_jobqueue", reason="needs Dask: pip install dask-jobqueue")
-    solid(tmp_path / "tree" / "a" / "1.png")
-    monkeypatch.setenv("DASK_JOBQUEUE__SLURM__CORES", "None")
-    monkeypatch.setenv("DASK_JOBQUEUE__SLURM__MEMORY", "None")
-    result = packer("convert", tmp_path / "tree", tmp_path / "out.lmdb", "--parts", 1, "--cluster", "slurm")
-    assert result.returncode == 1
-    assert "; scripts/slurm/jobqueue.yaml is an example" in result.stderr
-    assert "Traceback" not in result.stderr
+    assert refused["slurm"].returncode == 1
+    assert "; scripts/slurm/jobqueue.yaml is an example" in refused["slurm"].stderr
+    assert "Traceback" not in refused["slurm"].stderr
 
 
-def test_what_names_no_cluster_is_said_before_anything_is_done(tmp_path: Path) -> None:
-    solid(tmp_path / "tree" / "a" / "1.png")
-    line = ["convert", tmp_path / "tree", tmp_path / "out.lmdb", "--parts", 1, "--cluster"]
-    for result in packer_many([[*line, ""], [*line, "local:0"]]):
-        assert result.returncode == 2
-        assert "local:N with N of 1 or more" in result.stderr
-    assert os.listdir(tmp_path) == ["tree"]
+def test_what_names_no_cluster_is_said_before_anything_is_done(refused: dict[str, Any]) -> None:
+    for where in ("", "local:0"):
+        assert refused[where].returncode == 2
+        assert "local:N with N of 1 or more" in refused[where].stderr
+    assert not [name for name in refused["left"] if name.startswith(("0.", "1."))]
