@@ -158,7 +158,7 @@ def test_resized_crops_through_tiles_are_those_of_the_whole(path: Path, crop: An
         pytest.skip("needs simplejpeg")
     by_tiles = open_dataset(path, crop=crop, seed=0)
     of_the_whole = open_dataset(path, crop=crop, seed=0, decoder="pillow")
-    for epoch in range(20):
+    for epoch in range(20 if crop.randoms else 1):
         by_tiles.set_epoch(epoch)
         of_the_whole.set_epoch(epoch)
         for index in range(len(by_tiles)):

@@ -19,6 +19,7 @@ from packer.testing.photos import draw_imagefolder
 from tests.containers.records import photo
 from tests.containers.samples import images, labels, stored
 from tests.containers.test_parquet import FEATURES, IMAGE, table
+from tests.pairs import pairwise
 
 
 @pytest.fixture(scope="module")
@@ -207,10 +208,12 @@ def dictionaried(numbers: list[int | None], values: pa.Array, kind: pa.DataType 
 TEXTS = ["owl", "cat", "dog"]
 
 
-@pytest.mark.parametrize("file", [False, True])
-@pytest.mark.parametrize("compression", [None, "zstd"])
-@pytest.mark.parametrize("of_numbers", [pa.int8(), pa.uint16(), pa.int64()])
-@pytest.mark.parametrize("values", [pa.array(TEXTS), pa.array(TEXTS, pa.large_string()), pa.array([7, 2, 5])])
+@pairwise(
+    values=[pa.array(TEXTS), pa.array(TEXTS, pa.large_string()), pa.array([7, 2, 5])],
+    of_numbers=[pa.int8(), pa.uint16(), pa.int64()],
+    compression=[None, "zstd"],
+    file=[False, True],
+)
 def test_labels_that_are_categories_are_those_of_a_plain_column(
     tmp_path: Path, file: bool, compression: str | None, of_numbers: pa.DataType, values: pa.Array
 ) -> None:

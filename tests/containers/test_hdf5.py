@@ -266,28 +266,27 @@ def labeled(path: Path, name: str = "labels", *, matlab: bool = False, count: in
 
 
 @pytest.mark.parametrize(
-    ("options", "labels"),
+    ("name", "options", "labels"),
     [
-        ({"data": NAMES}, [0, 1, 0, 2]),
-        ({"data": NAMES, "chunks": (3,)}, [0, 1, 0, 2]),
-        ({"data": NAMES, "compression": "gzip"}, [0, 1, 0, 2]),
-        ({"data": np.array(NAMES, "S3")}, [0, 1, 0, 2]),
-        ({"data": np.array(NAMES, "S3")[:, None]}, [0, 1, 0, 2]),
-        ({"data": np.array(IDS, np.uint8)}, IDS),
-        ({"data": np.array(IDS, np.uint8)[:, None, None, None]}, IDS),
-        ({"data": np.array(IDS, ">i2"), "chunks": (3,), "compression": "gzip"}, IDS),
-        ({"data": np.eye(3, dtype=np.uint8)[IDS]}, IDS),
-        ({"data": np.eye(3, dtype=np.float32)[IDS]}, IDS),
-        ({"data": np.eye(3, dtype=bool)[IDS]}, IDS),
-        ({"data": np.array([2, np.nan, 1, 2], np.float32)}, [2, -1, 1, 2]),
-        ({"data": np.array(IDS, np.float64)}, [2.0, 0.0, 1.0, 2.0]),
-        ({"data": np.array(IDS, np.float16)}, [2.0, 0.0, 1.0, 2.0]),
-        ({"data": np.array([2, np.nan, 1, 2], np.float16)}, [2, -1, 1, 2]),
-        ({"data": np.eye(3, dtype=np.float16)[IDS]}, IDS),
-        ({"data": np.array(IDS, np.float64)[None], "matlab": True}, IDS),
+        *((name, {"data": NAMES}, [0, 1, 0, 2]) for name in ("labels", "y", "Class", "train_labels")),
+        ("labels", {"data": NAMES, "chunks": (3,)}, [0, 1, 0, 2]),
+        ("labels", {"data": NAMES, "compression": "gzip"}, [0, 1, 0, 2]),
+        ("labels", {"data": np.array(NAMES, "S3")}, [0, 1, 0, 2]),
+        ("labels", {"data": np.array(NAMES, "S3")[:, None]}, [0, 1, 0, 2]),
+        ("labels", {"data": np.array(IDS, np.uint8)}, IDS),
+        ("labels", {"data": np.array(IDS, np.uint8)[:, None, None, None]}, IDS),
+        ("labels", {"data": np.array(IDS, ">i2"), "chunks": (3,), "compression": "gzip"}, IDS),
+        ("labels", {"data": np.eye(3, dtype=np.uint8)[IDS]}, IDS),
+        ("labels", {"data": np.eye(3, dtype=np.float32)[IDS]}, IDS),
+        ("labels", {"data": np.eye(3, dtype=bool)[IDS]}, IDS),
+        ("labels", {"data": np.array([2, np.nan, 1, 2], np.float32)}, [2, -1, 1, 2]),
+        ("labels", {"data": np.array(IDS, np.float64)}, [2.0, 0.0, 1.0, 2.0]),
+        ("labels", {"data": np.array(IDS, np.float16)}, [2.0, 0.0, 1.0, 2.0]),
+        ("labels", {"data": np.array([2, np.nan, 1, 2], np.float16)}, [2, -1, 1, 2]),
+        ("labels", {"data": np.eye(3, dtype=np.float16)[IDS]}, IDS),
+        ("labels", {"data": np.array(IDS, np.float64)[None], "matlab": True}, IDS),
     ],
 )
-@pytest.mark.parametrize("name", ["labels", "y", "Class", "train_labels"])
 def test_labels_of_every_shape_are_labels(
     tmp_path: Path, name: str, options: dict[str, Any], labels: list[float]
 ) -> None:

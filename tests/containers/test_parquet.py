@@ -19,6 +19,7 @@ from packer._formats import open_pack
 from packer.errors import MissingDependencyError, SourceError
 from packer.testing.photos import draw_imagefolder
 from tests.containers.samples import images, labels, stored
+from tests.pairs import pairwise
 
 FEATURES = {"image": {"_type": "Image"}, "label": {"names": ["cat", "dog", "owl"], "_type": "ClassLabel"}}
 IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -64,9 +65,11 @@ def test_images_are_read_in_place_with_names_and_classes(photos: dict[str, bytes
     assert "--exif apply" in listed(path).notes[-1]
 
 
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-@pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "brotli", "zstd", "lz4"])
-@pytest.mark.parametrize("use_dictionary", [False, True])
+@pairwise(
+    version=["1.0", "2.0"],
+    compression=["none", "snappy", "gzip", "brotli", "zstd", "lz4"],
+    use_dictionary=[False, True],
+)
 def test_every_page_that_pyarrow_writes(
     photos: dict[str, bytes], tmp_path: Path, version: str, compression: str, use_dictionary: bool
 ) -> None:
@@ -273,19 +276,18 @@ def in_both(tmp_path: Path, made: pa.Table) -> list[Path]:
 
 
 @pytest.mark.parametrize(
-    ("column", "targets", "classes"),
+    ("name", "column", "targets", "classes"),
     [
-        (pa.array([0, 1, None, 1]), [0, 1, -1, 1], 2),
-        (pa.array([0.0, 1.0, None, 1.0]), [0, 1, -1, 1], 2),
-        (pa.array([0.0, 1.0, float("nan"), 1.0]), [0, 1, -1, 1], 2),
-        (pa.array([0.0, 1.0, None, 1.0], pa.float32()), [0, 1, -1, 1], 2),
-        (pa.array(["cat", None, " ", "dog"]), [0, -1, -1, 1], 2),
-        (pa.array(["cat", None, "dog", "dog"]).dictionary_encode(), [0, -1, 1, 1], 2),
-        (pa.array([0.5, 1.5, 2.0, 3.0]), [0.5, 1.5, 2.0, 3.0], 0),
-        (pa.array([0.0, 1.0, 2.0, 3.0]), [0.0, 1.0, 2.0, 3.0], 0),
+        *((name, pa.array([0, 1, None, 1]), [0, 1, -1, 1], 2) for name in ("label", "target", "Class", "y")),
+        ("label", pa.array([0.0, 1.0, None, 1.0]), [0, 1, -1, 1], 2),
+        ("label", pa.array([0.0, 1.0, float("nan"), 1.0]), [0, 1, -1, 1], 2),
+        ("label", pa.array([0.0, 1.0, None, 1.0], pa.float32()), [0, 1, -1, 1], 2),
+        ("label", pa.array(["cat", None, " ", "dog"]), [0, -1, -1, 1], 2),
+        ("label", pa.array(["cat", None, "dog", "dog"]).dictionary_encode(), [0, -1, 1, 1], 2),
+        ("label", pa.array([0.5, 1.5, 2.0, 3.0]), [0.5, 1.5, 2.0, 3.0], 0),
+        ("label", pa.array([0.0, 1.0, 2.0, 3.0]), [0.0, 1.0, 2.0, 3.0], 0),
     ],
 )
-@pytest.mark.parametrize("name", ["label", "target", "Class", "y"])
 def test_labels_with_gaps_are_unlabeled_and_said(  # noqa: PLR0917
     photos: dict[str, bytes], tmp_path: Path, name: str, column: pa.Array, targets: list[float], classes: int
 ) -> None:

@@ -42,16 +42,16 @@ def test_small_images_name_the_format_that_takes_less(tmp_path: Path) -> None:
         beside = disk_size(tmp_path / f"pack{suffix}") / data - 1
         assert int(share) == pytest.approx(100 * beside, abs=1)
     assert int(said[1]) > 10 * int(said[2])
-    estimated = packer.estimate(tree, tmp_path / "e.lmdb", seconds=1)
+    estimated = packer.estimate(tree, tmp_path / "e.lmdb", seconds=0.4)
     (note,) = notes(estimated.notes)
     foretold = re.search(r"\((\d+)%\)", note)
     assert foretold is not None
     assert int(foretold[1]) == pytest.approx(int(said[1]), abs=8)
-    assert notes(packer.estimate(tree, tmp_path / "e.h5", seconds=1).notes) == []
+    assert notes(packer.estimate(tree, tmp_path / "e.h5", seconds=0.4).notes) == []
 
 
 @pytest.mark.parametrize(("count", "side"), [(60, 220), (40, 26)])
 def test_large_images_and_few_images_need_no_word(tmp_path: Path, count: int, side: int) -> None:
     tree = draw(tmp_path / "tree", count, side)
     assert notes(packer.convert(tree, tmp_path / "pack.lmdb").notes) == []
-    assert notes(packer.estimate(tree, tmp_path / "e.lmdb", seconds=0.5).notes) == []
+    assert notes(packer.estimate(tree, tmp_path / "e.lmdb", seconds=0.4).notes) == []

@@ -221,14 +221,14 @@ def test_masks_and_images_of_fields_keep_their_bits(tmp_path: Path) -> None:
 
 
 def test_the_estimate_says_the_option(tree: Path, tmp_path: Path) -> None:
-    found = packer.estimate(tree, tmp_path / "a.lmdb", resize=16, seconds=1)
+    found = packer.estimate(tree, tmp_path / "a.lmdb", resize=16, seconds=0.4)
     assert {entry["name"] for entry in found.left_out} == set(BEYOND)
     assert any("--to-8-bit clip, type or file" in note for note in found.notes)
-    kept = packer.estimate(tree, tmp_path / "a.lmdb", seconds=1)
+    kept = packer.estimate(tree, tmp_path / "a.lmdb", seconds=0.4)
     assert not kept.left_out
     assert kept.alternatives
     assert all("--to-8-bit" in other.options for other in kept.alternatives if other.options not in ("--tiles",))
-    told = packer.estimate(tree, tmp_path / "a.lmdb", resize=16, to_8_bit="file", seconds=1)
+    told = packer.estimate(tree, tmp_path / "a.lmdb", resize=16, to_8_bit="file", seconds=0.4)
     assert not told.left_out
     assert "--to-8-bit file" in told.command
     assert all("--to-8-bit type" not in other.options for other in told.alternatives)

@@ -188,8 +188,7 @@ def test_attributes_are_arrays_and_cannot_be_written(name: str, packs: Packs, ph
     assert np.bincount(dataset.targets).tolist() == [5, 5, 5]
 
 
-@pytest.mark.parametrize("output", OUTPUTS)
-@pytest.mark.parametrize("tree", ["photo_tree", "odd_tree"])
+@pairwise("name", tree=["photo_tree", "odd_tree"], output=OUTPUTS, name=DATASETS)
 def test_items_are_image_folders(
     tree: str, output: str, name: str, packs: Packs, request: pytest.FixtureRequest
 ) -> None:
@@ -361,7 +360,7 @@ def test_exif_applied(output: str, codec: str, name: str, packs: Packs, odd_tree
 @pytest.mark.usefixtures("quick_spawn")
 @pytest.mark.parametrize(
     ("name", "method"),
-    [(name, method) for method in START_METHODS for name in DATASETS if name == "lmdb" or method != "spawn"],
+    [*(("lmdb", method) for method in START_METHODS), *((name, QUICK_METHODS[-1]) for name in ("hdf5", "pth"))],
 )
 def test_data_loader_with_workers(name: str, method: str, packs: Packs, photo_tree: Path) -> None:
     """Two datasets of the parent have read the pack before the workers start; the workers live for two epochs."""
@@ -619,8 +618,7 @@ def test_damage_in_a_worker_keeps_its_type(
     assert "sample 7" in str(caught.value)
 
 
-@pytest.mark.parametrize("decoder", ["auto", "opencv", "pillow"])
-@pytest.mark.parametrize("output", ["tensor", "numpy", "pil"])
+@pairwise("name", output=["tensor", "numpy", "pil"], decoder=["auto", "opencv", "pillow"], name=DATASETS)
 def test_images_that_were_damaged_before_they_were_packed(
     output: str, decoder: str, name: str, photo_tree: Path, tmp_path: Path
 ) -> None:
@@ -740,7 +738,8 @@ def test_400_photos(output: str, name: str, packs: Packs, photo_digests: list[An
         pixels = as_array(image)
         return (hash(pixels.tobytes()), pixels.shape, label) == (digest, shape, expected)
 
-    some = range([*DATASETS].index(name), 400, 3)  # each format reads another third
+    first = [(one, other) for one in OUTPUTS for other in DATASETS].index((output, name))
+    some = range(first, 400, len(OUTPUTS) * len(DATASETS))  # each output of each format reads other photos
     with ThreadPoolExecutor(2) as pool:
         assert all(pool.map(check, some))
 

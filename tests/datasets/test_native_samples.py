@@ -29,6 +29,7 @@ from packer.crops import Compose, Crop, RandomResizedCrop, Resize, ResizeCenterC
 from packer.errors import CorruptPackError, ImageError
 from tests.command import python
 from tests.images.samples import jpeg
+from tests.pairs import pairwise
 from tests.samples import SUFFIXES, write_pack
 
 CROPS = [RandomResizedCrop(24, flip=0.5), ResizeCenterCrop(20, 31), Resize((19, 19)), Compose([])]
@@ -89,15 +90,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @needs_c
-@pytest.mark.parametrize(
-    ("format", "recipe", "crop", "check"),
-    [  # every recipe with every crop and check; each recipe, crop and check with every format
-        pytest.param([*SUFFIXES][(a + b + c) % 3], recipe, crop, check, id=f"{recipe}-{type(crop).__name__}-{check}")
-        for a, recipe in enumerate(RECIPES)
-        for b, crop in enumerate(CROPS)
-        for c, check in enumerate(["always", "never"])
-    ],
-)
+@pairwise(recipe=RECIPES, crop=CROPS, format=SUFFIXES, check=["always", "never"])
 def test_the_pixels_are_those_without_c(  # noqa: PLR0917
     format: str, recipe: str, crop: Crop, check: str, packs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,8 +73,9 @@ def same(one: Any, other: Any) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore:.*dataset is read a second time", "ignore:scaled_decode", "ignore:.*scaled_decode")
-@pytest.mark.parametrize("settings", SETTINGS)
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize(  # "jpeg" is read as "keep", which has JPEGs too
+    ("codec", "settings"), [(codec, one) for codec in CODECS for one in SETTINGS if codec != "jpeg" or one == "whole"]
+)
 def test_a_sample_is_that_of_a_batch_of_one(codec: str, settings: str, packs: dict[str, Path]) -> None:
     dataset = packer.open_dataset(packs[codec], **SETTINGS[settings])
     for shown in (dataset, dataset.select([4, 1, 1]), packer.open_dataset([packs[codec]] * 2, **SETTINGS[settings])):
