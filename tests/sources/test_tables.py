@@ -90,15 +90,15 @@ def test_every_format_gives_the_same_fields(tmp_path: Path, suffix: str) -> None
 
 
 def test_numbers_stay_in_columns(tmp_path: Path) -> None:
-    rows = [{"path": f"{i}.jpg", "label": 0, "a": i, "b": i / 3, "c": i % 2} for i in range(10_000)]
+    rows = [{"path": f"{i}.jpg", "label": 0, "a": i, "b": i / 3, "c": i % 2} for i in range(2_000)]
     for suffix in (".csv", ".jsonl", ".parquet"):
         source = listed(written(tmp_path, suffix, rows), "a:int32", "b:float32", "c:int8")
         assert all(isinstance(column, NumberColumn) for column in source.columns)
         a, b, c = (column.values for column in source.columns if isinstance(column, NumberColumn))
         assert (a.dtype, b.dtype, c.dtype) == (np.int32, np.float32, np.int8)
-        assert np.array_equal(a, np.arange(10_000))
-        assert np.array_equal(b, (np.arange(10_000) / 3).astype(np.float32))
-        assert source.between(6_000, 7_000).values(400, ReadBuffer())[0] == 6_400
+        assert np.array_equal(a, np.arange(2_000))
+        assert np.array_equal(b, (np.arange(2_000) / 3).astype(np.float32))
+        assert source.between(1_000, 1_700).values(400, ReadBuffer())[0] == 1_400
 
 
 @pytest.mark.parametrize(
