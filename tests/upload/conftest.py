@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from packer._storage.remote import client
 from tests.upload.stores import Moto, Proxy
 
 
@@ -34,10 +33,17 @@ def shared_loader(*paths: str | None) -> Any:
     return create_loader(*paths)
 
 
+@functools.cache
+def made_client(url: str) -> Any:
+    """Return boto3's client of a server, with the credentials of the environment at the first call."""
+    import boto3
+
+    return boto3.client("s3", endpoint_url=url)
+
+
 @pytest.fixture
 def s3(moto: Moto, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return boto3's client of the server; the environment makes packer use the same server."""
-    import boto3
     import botocore.session
 
     # Reading the descriptions takes most of the time of a short upload, and each session has a loader of its own.
@@ -54,9 +60,7 @@ def s3(moto: Moto, monkeypatch: pytest.MonkeyPatch) -> Any:
         "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent",
     }.items():
         monkeypatch.setenv(name, value)
-    client._close()  # packer's next client reads this environment
-    client._state = client._State()
-    return boto3.client("s3", endpoint_url=moto.url)
+    return made_client(moto.url)
 
 
 @pytest.fixture

@@ -13,8 +13,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 _MOTO = """
-import sys, threading
+import logging, sys
+from moto import backends
 from moto.server import ThreadedMotoServer
+logging.disable()
+modules = list(backends.list_of_moto_modules())
+backends.list_of_moto_modules = lambda: modules  # for each request it would look at each file of moto's directory
 server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
 server.start()
 print(server.get_host_and_port()[1], flush=True)
