@@ -91,6 +91,18 @@ def started(code: str | Path, *arguments: object, environment: Mapping[str, str]
     return cast("Program", program)
 
 
+_PACKER = """
+import runpy, sys
+sys.argv[0] = "packer"
+runpy.run_module("packer", run_name="__main__", alter_sys=True)
+"""
+
+
+def packer_started(*arguments: object, environment: Mapping[str, str] | None = None) -> Program:
+    """Start `packer` where torch is imported already, and return at once. A ``with`` statement ends the process."""
+    return started(_PACKER, *arguments, environment=environment)
+
+
 def _python_server(
     arguments: Sequence[object], environment: Mapping[str, str] | None
 ) -> tuple[list[str], Mapping[str, str], CommandServer | None]:
@@ -101,11 +113,14 @@ def _python_server(
 
 
 def packer_many(
-    commands: Iterable[Sequence[object]], *, powerless: bool = False
+    commands: Iterable[Sequence[object]], *, powerless: bool = False, torch: bool = False
 ) -> list[subprocess.CompletedProcess[str]]:
-    """Run several commands in one other process: starting a process takes longer than most commands."""
+    """Run several commands in one other process: starting a process takes longer than most commands.
+
+    `torch` says that one of them imports torch, which is then imported already.
+    """
     lines = [[str(argument) for argument in arguments] for arguments in commands]
-    if server := _command_server(powerless, torch=False):
+    if server := _command_server(powerless, torch):
         result = server.run_many(lines)
     else:
         code = "import json, sys; from tests.commandserver import run_many; run_many(json.load(sys.stdin))"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,8 @@ import pytest
 
 import packer
 from packer.errors import DestinationError, OptionError, RemoteError, ResumeError
-from tests.command import command, packer as run_packer
+from tests.command import packer as run_packer, packer_started
+from tests.commandserver import Program
 from tests.containers.lmdbs import write_lmdb
 from tests.samples import content
 from tests.upload.stores import CutError, Proxy
@@ -60,20 +60,21 @@ def test_a_killed_upload_is_finished_by_the_same_command(  # noqa: PLR0917
     s3: Any, bucket: str, large_tree: Path, tmp_path: Path, proxied: Callable[..., Proxy], moment: str
 ) -> None:
     when, method, word = MOMENTS[moment]
-    running: list[subprocess.Popen[bytes]] = []
+    running: list[Program] = []
     sizes: set[int] = set()
 
     def watch(request: str, now: str) -> None:
-        sizes.update(map(len, stored(s3, bucket, "t.lmdb").values()))
+        listed = s3.list_objects_v2(Bucket=bucket, Prefix="t.lmdb").get("Contents", ())
+        sizes.update(entry["Size"] for entry in listed)
         if running and (now, request.split(maxsplit=1)[0]) == (when, method) and word in request:
             running.pop().kill()
             raise CutError
 
     proxied(watch)
     words = [large_tree, f"s3://{bucket}/t.lmdb", "--scratch", tmp_path / "scratch"]
-    killed = subprocess.Popen(command("convert", *words), stderr=subprocess.DEVNULL)
-    running.append(killed)
-    assert killed.wait(120) == -9
+    with packer_started("convert", *words) as killed:
+        running.append(killed)
+        assert killed.wait() == -9
     left = b"".join(path.read_bytes() for path in (tmp_path / "scratch").rglob("*.json*"))
     assert b"upload" in left or b"before" in left
     assert b"a-secret-that-nobody-sees" not in left

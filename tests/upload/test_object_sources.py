@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 import packer
 from packer.errors import ImageError, OptionError, ResumeError, SourceError
-from tests.command import command
+from tests.command import packer as run
 from tests.upload.stores import FileServer
 
 
@@ -114,7 +113,8 @@ def test_what_tasks_share_has_no_secret(s3: Any, bucket: str, server: FileServer
     source = server.url.replace("//", "//user:hunter2@") + "/photos"
     listed = table(tmp_path / "paths.csv", "path", images(tree))
     words = ["convert", source, f"s3://{bucket}/t.lmdb", "--labels", listed, "--parts", "2", "--part", "0"]
-    subprocess.run(command(*words, "--scratch", tmp_path / "scratch"), check=True, capture_output=True)
+    ended = run(*words, "--scratch", tmp_path / "scratch")
+    assert ended.returncode == 0, ended.stderr
     keys = [entry["Key"] for entry in s3.list_objects_v2(Bucket=bucket)["Contents"]]
     assert len(keys) == 3
     for key in keys:

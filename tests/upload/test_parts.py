@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import shutil
-import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +20,8 @@ from packer._sources.base import Source
 from packer._sources.imagefolder import imagefolder_source
 from packer._storage.remote.urls import UrlPath
 from packer.errors import DestinationError, ImageError, RemoteError, ResumeError
-from tests.command import command, packer as run, packer_many
+from tests.command import packer as run, packer_many, packer_started
+from tests.commandserver import Program
 from tests.samples import content
 from tests.upload.stores import CutError, Proxy
 
@@ -88,11 +88,12 @@ def test_a_task_that_was_killed_is_started_again(  # noqa: PLR0917
     s3: Any, bucket: str, large_tree: Path, tmp_path: Path, proxied: Callable[..., Proxy], moment: str, elsewhere: bool
 ) -> None:
     """On the same node or on another one: the pack is as on a disk, and nothing is left of what was begun."""
-    running: list[subprocess.Popen[bytes]] = []
+    running: list[Program] = []
     method = "POST" if moment == "the whole part" else "PUT"
 
     def watch(request: str, when: str) -> None:
-        assert ("t.lmdb/manifest.json" in stored(s3, bucket)) == (moment == "the table" and not running)
+        listed = s3.list_objects_v2(Bucket=bucket, Prefix="t.lmdb/manifest.json")
+        assert ("Contents" in listed) == (moment == "the table" and not running)
         if running and when == "after" and request.startswith(method) and MOMENTS[moment] in request:
             running.pop().kill()
             raise CutError
@@ -102,9 +103,9 @@ def test_a_task_that_was_killed_is_started_again(  # noqa: PLR0917
     if moment == "the table":
         assert run("convert", *words, tmp_path / "first", "--part", 0).returncode == 0
     proxy = proxied(watch)
-    killed = subprocess.Popen(command("convert", *words, tmp_path / "first", "--part", 1))
-    running.append(killed)
-    assert killed.wait(120) == -9
+    with packer_started("convert", *words, tmp_path / "first", "--part", 1) as killed:
+        running.append(killed)
+        assert killed.wait() == -9
     proxy.watch = lambda request, when: None
     if elsewhere:
         shutil.rmtree(tmp_path / "first")
@@ -254,20 +255,17 @@ def test_what_was_uploaded_stays_when_commands_are_repeated(
     tasks = ["convert", tree, f"{url}/t.lmdb", "--parts", "1", *scratch, "--part", "0"]
     whole = ["convert", tree, f"{url}/w.lmdb", *scratch]
     split = ["convert", tmp_path / "tree", f"{url}/s.lmdb", *scratch, "--split"]
-    for first, second, status in (
-        (parts, ["convert", other, *parts[2:]], 1),
-        (tasks, ["convert", other, *tasks[2:]], 0),
-        (whole, ["convert", other, *whole[2:]], 1),
-        ([*split, "train"], [*split, "val"], 0),
-    ):
-        (made,) = packer_many([first])
+    firsts = [parts, tasks, whole, [*split, "train"]]
+    seconds = [*(["convert", other, *words[2:]] for words in firsts[:3]), [*split, "val"]]
+    for made in packer_many(firsts):
         assert made.returncode == 0, made.stderr
-        before = stored(s3, bucket)
-        again, _, once_more = packer_many([first, second, first])
+    before = stored(s3, bucket)
+    ran = packer_many(words for first, second in zip(firsts, seconds, strict=True) for words in (first, second, first))
+    for status, again, once_more in zip((1, 0, 1, 0), ran[::3], ran[2::3], strict=True):
         for result in (again, once_more):
             assert result.returncode == status, result.stderr
             assert ("exists already" if status else "done already") in result.stdout + result.stderr
-        assert {name: data for name, data in stored(s3, bucket).items() if name in before} == before
+    assert {name: data for name, data in stored(s3, bucket).items() if name in before} == before
 
 
 def test_what_does_not_fit_a_url_is_refused_in_a_line(s3: Any, bucket: str, photo_tree: Path) -> None:

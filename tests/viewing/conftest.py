@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +16,6 @@ import packer
 from packer._viewing.catalog import open_catalog
 from packer._viewing.server import Server
 from packer.testing.photos import draw_photo
-from tests.command import started
-from tests.commandserver import Program
 
 CLASSES = ["cat", "<b>dog</b>", "bird"]
 SCRIPT = "cat/<script>document.title='broken'<script>.jpg"
@@ -79,18 +76,6 @@ def serving(path: Path) -> Iterator[Server]:
         server.shutdown()
         thread.join()
     catalog.close()
-
-
-PACKER = """
-import runpy, sys
-sys.argv[0] = "packer"
-runpy.run_module("packer", run_name="__main__", alter_sys=True)
-"""
-
-
-def viewing(*words: object, **variables: str) -> Program:
-    """Start `packer view` where torch is imported already. A ``with`` statement ends it."""
-    return started(PACKER, "view", *words, environment=os.environ | variables)
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,8 @@ import packer
 from packer._cli import cli
 from packer._viewing.catalog import open_catalog
 from packer._viewing.server import Server
-from tests.viewing.conftest import COUNT, DAMAGED, SCRIPT, serving, viewing
+from tests.command import packer_started
+from tests.viewing.conftest import COUNT, DAMAGED, SCRIPT, serving
 
 
 def answer(
@@ -247,8 +248,8 @@ def test_a_browser_that_is_waited_for_is_answered_meanwhile(pack: Path, tmp_path
         "with urllib.request.urlopen(sys.argv[1], timeout=20) as page:\n"
         f"    pathlib.Path({str(seen)!r}).write_bytes(sys.argv[1].encode() + page.url.encode() + page.read())\n"
     )
-    told = {"BROWSER": f"{sys.executable} {browser} %s"}
-    with viewing(pack, "--quiet", **told) as viewer:
+    told = os.environ | {"BROWSER": f"{sys.executable} {browser} %s"}
+    with packer_started("view", pack, "--quiet", environment=told) as viewer:
         until = time.monotonic() + 30
         while not seen.exists() and time.monotonic() < until:
             time.sleep(0.05)
@@ -260,7 +261,7 @@ def test_a_browser_that_is_waited_for_is_answered_meanwhile(pack: Path, tmp_path
 
 
 def test_the_command_prints_an_address_serves_it_and_ends_by_ctrl_c(pack: Path, tmp_path: Path) -> None:
-    with viewing(pack, "--no-browser") as viewer:
+    with packer_started("view", pack, "--no-browser") as viewer:
         address = urlsplit(viewer.stdout.readline().strip())
         connection = http.client.HTTPConnection("127.0.0.1", address.port or 0, timeout=20)
         connection.request("GET", f"{address.path}ask/packs")
@@ -281,7 +282,7 @@ def test_ctrl_c_ends_it_in_order_while_pictures_are_made(pack: Path, tmp_path: P
                 connection.getresponse().read()
 
     for _ in range(2):
-        with viewing(pack, "--no-browser", "--quiet") as viewer:
+        with packer_started("view", pack, "--no-browser", "--quiet") as viewer:
             address = urlsplit(viewer.stdout.readline().strip())
             asked_for = address.port or 0, f"{address.path}ask/crops?index=1&size=1024&epochs=16"
             threads = [threading.Thread(target=look, args=asked_for) for _ in range(4)]
