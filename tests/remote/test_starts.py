@@ -25,9 +25,10 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return starts.make_pack(tmp_path_factory.mktemp("started"))
 
 
-def test_workers_that_are_forked_start_again_and_again(pack: Path, served: Served) -> None:
+def test_workers_that_are_forked_start_again_and_again(pack: Path, served: Served, sweep: int) -> None:
     """Those that are spawned, and the processes of a Loader, take longer: test_reading.py starts them once."""
-    starts.run("fork", 12, 60, served.url(pack), pack)
+    # Eight starts have each state of the cache, with a fetcher and without.
+    starts.run("fork", 8 * sweep, 60, served.url(pack), pack)
 
 
 def test_a_start_that_hangs_is_found(pack: Path, served: Served) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import email.utils
-import hashlib
 import http.server
 import re
 import socket
@@ -14,6 +13,8 @@ import time
 import urllib.parse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+
+import google_crc32c
 
 
 @dataclass
@@ -63,7 +64,9 @@ class ObjectServer:
         return [(a.begin or 0, a.end or 0) for a in self.asked if a.name == name and a.method == "GET"]
 
     def etag(self, name: str) -> str:
-        return f'"{hashlib.md5(self.objects[name]).hexdigest()}"'
+        """Return a checksum that takes a tenth of MD5's time, since each request needs that of the whole object."""
+        data = self.objects[name]
+        return f'"{google_crc32c.value(data):08x}-{len(data):x}"'
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
