@@ -232,7 +232,8 @@ def test_commands_read_a_pack_at_a_url(pack: Path, served: Served, tmp_path: Pat
             ["info", pack, "--timeout", "3"],
             ["verify", "--repair", pack, url],
             ["scan", url],
-        ]
+        ],
+        torch=True,  # of `view`
     )
     infos, digests, rest = ended[:2], ended[2:4], ended[4:]
     assert infos[0].stdout == infos[1].stdout.replace(str(pack), url)

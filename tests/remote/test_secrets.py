@@ -237,7 +237,7 @@ def test_what_commands_print_and_write_has_no_secret(
         ]
         for command in COMMANDS
     ]
-    for command, result in zip(COMMANDS, packer_many(lines), strict=True):
+    for command, result in zip(COMMANDS, packer_many(lines, torch=True), strict=True):
         assert SECRET not in result.stdout + result.stderr, command
         assert "Traceback" not in result.stderr, (command, result.stderr)
     for name, data in written(tmp_path):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,6 +23,7 @@ from packer._viewing.catalog import Catalog, DamageLog, open_catalog
 from packer._viewing.pictures import Pictures, annotations_of, further_image, mask_picture
 from packer._viewing.report import write_report
 from packer._viewing.server import Endpoints
+from tests.command import python
 from tests.samples import write_pack
 
 
@@ -249,8 +248,7 @@ def test_an_image_that_does_not_fit_into_memory_hides_no_other(tmp_path: Path) -
     bomb = png(Image.new("1", (12_000, 12_000)), format="tiff", compression="group4")
     rows: list[dict[str, Any]] = [{}, {"image": bomb, "shape": (12_000, 12_000)}, {}]
     pack_of(tmp_path, rows).close()
-    command = [sys.executable, "-c", MEMORY, str(tmp_path / "stranger.lmdb")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = python(MEMORY, tmp_path / "stranger.lmdb", check=False)
     assert done.stdout.split() == ["shown", "error", "shown"], done.stderr
 
 

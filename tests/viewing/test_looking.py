@@ -21,7 +21,7 @@ from packer._viewing.finder import ORDERS, Finder, Query
 from packer._viewing.histograms import Histogram, draw, histograms, plot
 from packer._viewing.pictures import Pictures, annotations_of, mask_picture
 from packer._viewing.report import write_report
-from tests.command import packer as run, python
+from tests.command import packer_many, python
 from tests.viewing.conftest import CLASSES, COUNT, DAMAGED, SCRIPT, TWICE
 
 
@@ -289,7 +289,7 @@ def test_a_page_replaces_a_page_and_never_a_pack(pack: Path, catalog: Catalog, t
     target.touch()
     assert write_report(catalog, target) == write_report(catalog, target)
     copy = Path(shutil.copy(pack, tmp_path))
-    result = run("view", copy, "--html", copy)
+    (result,) = packer_many([["view", copy, "--html", copy]], torch=True)
     assert result.returncode == EXIT_STATUS["error"]
     assert "the page would replace a file that is not a page" in result.stderr
     assert copy.read_bytes() == pack.read_bytes()
