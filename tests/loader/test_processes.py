@@ -38,6 +38,7 @@ from packer.testing.photos import draw_imagefolder
 from tests.command import python, started
 from tests.conftest import Packs, Trees
 from tests.samples import SUFFIXES
+from tests.spawn import quick_spawn
 
 CROP = RandomResizedCrop(32, flip=0.5)
 BATCH = 7
@@ -51,10 +52,12 @@ def photo_packs(trees: Trees, packs: Packs) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def loader(photo_packs: dict[str, Path]) -> Loader:
-    """Return a loader whose two processes all tests of the module use: starting them takes seconds."""
-    return Loader(
-        open_dataset(photo_packs["lmdb"], crop=CROP, seed=0), BATCH, shuffle=True, seed=0, threads=3, processes=2
-    )
+    """Return a loader whose two processes all tests of the module use."""
+    dataset = open_dataset(photo_packs["lmdb"], crop=CROP, seed=0)
+    loader = Loader(dataset, BATCH, shuffle=True, seed=0, threads=3, processes=2)
+    with quick_spawn():
+        next(iter(loader))
+    return loader
 
 
 @pytest.fixture(autouse=True)
@@ -390,7 +393,9 @@ def test_processes_of_which_one_cannot_be_started_leave_none_behind() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     Processes(owner, settings, 0).close()  # imports all modules that are needed
     before, refused = {child.pid for child in workers()}, 0
-    for limit in range(8, 999):  # a process takes several files, so some limits let one or two processes start
+    first = os.dup(0)  # with lower limits no file can be opened
+    os.close(first)
+    for limit in range(first, 999):  # a process takes several files, so some limits let one or two processes start
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
         try:
             Processes(owner, settings, 0).close()

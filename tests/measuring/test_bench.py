@@ -22,15 +22,15 @@ from packer import (
     SourceError,
     bench,
 )
-from packer._cli import EXIT_STATUS
+from packer._cli import EXIT_STATUS, cli
 from packer._conversion.convert import convert
+from packer._measuring import bench as module
 from packer._measuring.bench import RECIPES, _drawn, _up_to, plot, ways
 from packer._measuring.loaders import SIDES, RecipeSteps, RepeatedEpochs, read_recipe, steps_of
 from packer._sources.base import spread_indices
 from packer._sources.imagefolder import imagefolder_source
 from packer.testing.photos import draw_imagefolder
 from tests.command import packer
-from tests.measuring.conftest import packer_with_torch
 from tests.remote.fileserver import FilesOfThisMachine, Served
 from tests.samples import write_pack
 from tests.storage.remote.objects import serving
@@ -51,6 +51,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     convert(imagefolder_source(root / "tree"), root / "pack.lmdb")
     (root / "mine.py").write_text(RECIPE)
     return root
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SHORTEST", 0.02)
 
 
 @pytest.fixture
@@ -88,12 +93,14 @@ def test_every_way_reads_the_same_samples_again_and_again(root: Path, name: str,
     assert seconds >= 0.01
 
 
-def test_the_command_measures_a_tree_and_draws_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("prepared_processes")  # which are forked for this process only
+def test_the_command_measures_a_tree_and_draws_it(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(root)
     options = ["--batch", "4", "--images", "12", "--threads", "1", "--seconds", "0.1", "--plot", "rates", "--json"]
-    result = packer_with_torch("bench", "tree", *options, "--recipe", "mine.py")
-    assert result.returncode == 0, result.stderr
-    measured = json.loads(result.stdout)
+    cli.main(["bench", "tree", *options, "--recipe", "mine.py"], standalone_mode=False)
+    measured = json.loads(capsys.readouterr().out)
     sides = {"tree: ImageFolder, DataLoader", "tree: Loader, in place", "tree: mine.py"}
     assert {rate["side"] for rate in measured["rates"]} | set(measured["skipped"]) == sides
     assert set(measured["skipped"]) <= {"tree: ImageFolder, DataLoader"}  # where torchvision is not installed

@@ -38,7 +38,7 @@ def photos(trees: Trees) -> Path:
 
 def line(photos: Path, work: Path, *arguments: str) -> list[str]:
     """Return the arguments of the program."""
-    sizes = ["--images", "12", "--batch", "8", "--epoch", "64", "--window", "0.3"]
+    sizes = ["--images", "12", "--batch", "8", "--epoch", "64", "--window", "0.02"]
     files = ["--json", str(work / "one.json"), "--markdown", str(work / "one.md")]
     return ["--photos", str(photos), *sizes, *files, *arguments]
 
@@ -119,7 +119,7 @@ def test_rows_that_were_not_reached_are_named(photos: Path, tmp_path: Path) -> N
 def test_a_row_that_fails_is_named_and_the_next_one_is_measured(module: Any, photos: Path, tmp_path: Path) -> None:
     packs = module.converted(photos, tmp_path, 12) | {module.TILED: tmp_path / "none.lmdb"}
     rows = [row for row in module.chosen("cpu", [1]) if row.loader == "packer.Loader" and row.numbers == "uint8"][:2]
-    options = argparse.Namespace(device="cpu", epoch=64, images=12, batch=8, window=0.3)
+    options = argparse.Namespace(device="cpu", epoch=64, images=12, batch=8, window=0.02)
     failed, measured = module.measured(rows, packs, options, time.monotonic() + 100)
     assert "none.lmdb" in failed["failed"]
     assert measured["images_per_second"] > 0

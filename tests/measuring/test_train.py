@@ -7,18 +7,19 @@ import os
 import re
 import shlex
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from packer import OptionError
 from packer._cli import EXIT_STATUS
 from packer._measuring import train_hook
-from packer._measuring.train_hook import profile_training
-from tests.command import command, packer, packer_many
+from packer._measuring.train_hook import TrainingProfile, profile_training
+from tests.command import packer, packer_many, started
+from tests.measuring.conftest import COMMAND, packer_with_torch
 from tests.samples import content
 
 SCRIPT = """
@@ -52,7 +53,7 @@ finally:
 """Ignores SIGTERM, and does not end by itself."""
 
 ALTERNATING = """
-import time, torch
+import sys, time, torch
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 def slow(items):
@@ -69,6 +70,8 @@ testing = DataLoader(Slow(torch.zeros(16, 3)), 4)
 for loader in (training, testing, training, training):
     for batch in loader:
         pass
+print("the last pass has ended")
+sys.exit(3)
 """
 """After the first two passes `testing` has taken more time, at the end `training`."""
 
@@ -78,25 +81,26 @@ SITECUSTOMIZE = "import sys, types; sys.modules['mine'] = types.ModuleType('mine
 
 @pytest.fixture
 def training(tmp_path: Path) -> Path:
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "sitecustomize.py").write_text(SITECUSTOMIZE)
-    (tmp_path / "train.py").write_text(SCRIPT)
-    return tmp_path
+    return write_training(tmp_path)
 
 
-def environment(training: Path) -> dict[str, str]:
-    path = os.pathsep.join([str(training / "own"), os.environ.get("PYTHONPATH", "")])
-    return {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+def write_training(root: Path) -> Path:
+    (root / "own").mkdir()
+    (root / "own" / "sitecustomize.py").write_text(SITECUSTOMIZE)
+    (root / "train.py").write_text(SCRIPT)
+    return root
 
 
 def train(training: Path, epochs: int, status: int = 0) -> str:
-    return f"{sys.executable} {training / 'train.py'} {epochs} {status}"
+    path = os.pathsep.join([str(training / "own"), os.environ.get("PYTHONPATH", "")])
+    variables = f"PYTHONPATH={shlex.quote(path)} PYTHONDONTWRITEBYTECODE=1"
+    return f"{variables} {sys.executable} {training / 'train.py'} {epochs} {status}"
 
 
 def test_a_training_is_measured_and_ended_and_its_files_stay(training: Path) -> None:
     before = content(training)
     line = ["doctor", "--train", train(training, 10**6), "--steps", 6, "--seconds", 60, "--json"]
-    result = packer(*line, env=environment(training))
+    result = packer_with_torch(*line)
     assert result.returncode == EXIT_STATUS["ok"], result
     report = json.loads(result.stdout)
     assert report["cause"] == "collation"
@@ -105,33 +109,30 @@ def test_a_training_is_measured_and_ended_and_its_files_stay(training: Path) -> 
     assert content(training) == before
 
 
-def test_packers_dataloader_is_measured_as_torchs(training: Path) -> None:
-    script = training / "train.py"
+@pytest.fixture(scope="module")
+def of_packer(tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainingProfile, list[tuple[float, float, str]]]:
+    """Return the profile of a training with packer's DataLoader, and what was shown meanwhile."""
+    shown = list[tuple[float, float, str]]()
+    training = write_training(tmp_path_factory.mktemp("packer"))
     own = "from packer import DataLoader\nfrom torch.utils.data import TensorDataset"
-    script.write_text(SCRIPT.replace("from torch.utils.data import DataLoader, TensorDataset", own))
-    line = ["doctor", "--train", train(training, 10**6), "--steps", 6, "--seconds", 60, "--json"]
-    result = packer(*line, env=environment(training))
-    assert result.returncode == EXIT_STATUS["ok"], result
-    assert json.loads(result.stdout)["cause"] == "collation"
+    slower = SCRIPT.replace("from torch.utils.data import DataLoader, TensorDataset", own).replace("0.02", "0.2")
+    (training / "train.py").write_text(slower)
+    line = train(training, 10**6)
+    found = profile_training(line, steps=12, seconds=60, finding=2.0, progress=lambda *told: shown.append(told))
+    return found, shown
 
 
-def test_a_training_that_ends_by_itself_has_a_report_and_its_status_is_told(training: Path) -> None:
-    result = packer("doctor", "--train", train(training, 1, 3), env=environment(training))
-    assert result.returncode == EXIT_STATUS["error"], result
-    assert "epoch 0" in result.stdout
-    assert "collation takes" in result.stdout
-    assert "the command ended by itself, with status 3" in result.stderr
+def test_packers_dataloader_is_measured_as_torchs(of_packer: tuple[TrainingProfile, Any]) -> None:
+    profile, _ = of_packer
+    assert profile.status is None, "it was ended after enough steps"
+    assert profile.report is not None
+    assert profile.report.cause == "collation"
 
 
 def test_the_steps_and_the_search_for_the_cause_are_shown_while_they_last(
-    training: Path, monkeypatch: pytest.MonkeyPatch
+    of_packer: tuple[Any, list[tuple[float, float, str]]],
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", environment(training)["PYTHONPATH"])
-    shown = list[tuple[float, float, str]]()
-    script = training / "train.py"
-    script.write_text(script.read_text().replace("0.02", "0.2"))
-    line = f"{sys.executable} {script} {10**6}"
-    profile_training(line, steps=12, seconds=60, finding=2.0, progress=lambda *told: shown.append(told))
+    _, shown = of_packer
     states = list(dict.fromkeys(state for *_, state in shown))
     steps = [state for state in states if re.fullmatch(r"step \d+ of 12", state)]
     assert len(steps) > 1
@@ -142,21 +143,12 @@ def test_the_steps_and_the_search_for_the_cause_are_shown_while_they_last(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is a signal elsewhere")
 def test_ctrl_c_ends_the_training_and_says_what_was_measured(training: Path) -> None:
-    line = command("doctor", "--train", train(training, 10**6), "--steps", 10**6)
-    process = subprocess.Popen(
-        line,
-        env=environment(training),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    while "epoch 2" not in process.stdout.readline():
-        pass
-    time.sleep(0.1)
-    os.killpg(process.pid, signal.SIGINT)
-    said, _ = process.communicate(timeout=60)
+    with started(COMMAND, "doctor", "--train", train(training, 10**6), "--steps", 10**6) as process:
+        while "epoch 2" not in process.stdout.readline():
+            pass
+        time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGINT)
+        said, _ = process.communicate(timeout=60)
     assert process.returncode == EXIT_STATUS["sigint"]
     assert "of each step waits for data" in said
 
@@ -170,10 +162,15 @@ def test_a_training_that_will_not_end_is_ended(tmp_path: Path, monkeypatch: pyte
     assert result.status is None
 
 
-def test_the_report_is_on_the_loader_that_took_most_of_the_time_in_the_end(tmp_path: Path) -> None:
+def test_the_report_is_on_the_loader_that_took_most_of_the_time_in_the_end_and_the_status_is_told(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "alternating.py").write_text(ALTERNATING)
-    result = packer("doctor", "--train", f"{sys.executable} {tmp_path / 'alternating.py'}", "--json")
-    assert json.loads(result.stdout)["cause"] == "collation", result
+    result = packer_with_torch("doctor", "--train", f"{sys.executable} {tmp_path / 'alternating.py'}")
+    assert result.returncode == EXIT_STATUS["error"], result
+    assert "the last pass" in result.stdout
+    assert "collation takes" in result.stdout
+    assert "the command ended by itself, with status 3" in result.stderr
 
 
 def test_a_command_sets_variables_and_quotes_words_as_in_a_shell(training: Path) -> None:

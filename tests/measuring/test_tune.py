@@ -61,7 +61,7 @@ def test_no_more_batches_are_made_ahead_than_memory_has_room_for(pack: Path) -> 
 def test_the_line_makes_a_loader(pack: Path) -> None:
     shown: list[tuple[float, float, str]] = []
     dataset = open_dataset(pack, crop=CenterCrop(16))
-    found = tune(dataset, 4, seconds=6, progress=lambda *now: shown.append(now))
+    found = tune(dataset, 4, seconds=2, progress=lambda *now: shown.append(now))
     assert found.settings.threads in {*thread_counts(available_cpus()), available_cpus()}
     assert {trial.settings.threads for trial in found.trials} >= set(thread_counts(available_cpus()))
     assert found.rate > 0
