@@ -32,7 +32,7 @@ SMALLER = {
     r"num_workers=\d+": "num_workers=1",
     r"Loader\(dataset, \d+,": "Loader(dataset, 4,",
     r"\b224\b": "32",
-    r'"resnet18"': '"resnet10t"',
+    r'"resnet18"': '"test_resnet"',
     r'"depths": .*}': '"depths": [1, 1], "hidden_sizes": [8, 16], "embedding_size": 8}',
     r"(config = timm.*)": r'\1 | {"input_size": (3, 32, 32)}',
 }
