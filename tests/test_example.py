@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -31,15 +29,20 @@ def packs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [str(root / "pack.lmdb")] * 2
 
 
-WATCHED = f"""
-import atexit, os, pathlib, runpy
+TORCHRUN = """
+import sys
+from torch.distributed.run import main
 
-@atexit.register
-def say():
-    for name in pathlib.Path("/proc/self/task").glob("*/comm"):
-        print("thread at the end:", name.read_text().strip())
+main(["--nproc-per-node", "2", "--standalone", "--run-path", "--start-method", "fork", *sys.argv[1:]])
+"""
+"""Runs torchrun, whose ranks are forks: torch is imported already, but not what a rank imports beside its group."""
+
+WATCHED = f"""
+import pathlib, runpy
 
 runpy.run_path({str(SCRIPT)!r}, run_name="__main__")
+for name in pathlib.Path("/proc/self/task").glob("*/comm"):
+    print("thread at the end:", name.read_text().strip())
 """
 
 RUNS = f"""
@@ -115,16 +118,7 @@ def test_two_ranks(packs: list[str], tmp_path: Path) -> None:
     assert output.count("epoch 0, step 4") == 1
     watched = tmp_path / "watched.py"
     watched.write_text(WATCHED)
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    result = subprocess.run(
-        [*torchrun, str(watched), *whole],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-        env=os.environ | CPU,
-    )
-    assert result.returncode == 0, result.stderr
+    result = python(TORCHRUN, watched, *whole, environment=os.environ | CPU)
     assert "epoch 0, step 6" in result.stdout
     assert "epoch 1, step 12" in result.stdout
     assert "gloo" not in result.stdout, "a thread of gloo that outlives Python may abort the process"
