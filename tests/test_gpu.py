@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import packer
+from tests.command import python
 
 ROOT = Path(packer.__file__).parents[1]
 SCRIPT = ROOT / "scripts" / "gpu"
@@ -44,18 +45,13 @@ def missing(*arguments: str, python: str = sys.executable, **environment: str) -
 
 
 @needs_no_cuda
+@pytest.mark.usefixtures("_asked_in_forks")
 def test_a_machine_without_a_device_is_reported(
     gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = missing("--only", "tests", "--output", str(tmp_path))
     assert "a CUDA device" in line
     assert f"torch {torch.__version__}" in line
-    answers, ask = dict[str, tuple[int, str, str]](), gpu.asked
-
-    def asked(code: str, environment: dict[str, str]) -> tuple[int, str, str]:
-        return answers[code] if code in answers else answers.setdefault(code, ask(code, environment))
-
-    monkeypatch.setattr(gpu, "asked", asked)
     for part in ([], ["--only", "kernels"], ["--only", "rates"]):
         monkeypatch.setattr(sys, "argv", ["gpu.py", *part, "--output", str(tmp_path)])
         with pytest.raises(SystemExit) as ended:
@@ -96,12 +92,17 @@ def test_a_torch_that_does_not_answer_is_reported(
     assert line.endswith("torch (no answer within 2 s)")
 
 
-def test_a_machine_without_a_compiler_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "bin").mkdir()
-    for name in ("dirname",):
-        (tmp_path / "bin" / name).symlink_to(str(shutil.which(name)))
-    line = missing("--device", "cpu", "--output", str(tmp_path), PATH=str(tmp_path / "bin"), CC="")
-    assert line == "a C compiler (neither cc nor gcc nor clang is there; apt install gcc)"
+@pytest.mark.usefixtures("_asked_in_forks")
+def test_a_machine_without_a_compiler_is_reported(
+    gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"PATH": str(tmp_path), "CC": ""}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as ended:
+        gpu.require(gpu.PARTS, dict(os.environ), "cpu")
+    assert ended.value.code == 3
+    reason = "a C compiler (neither cc nor gcc nor clang is there; apt install gcc)"
+    assert capsys.readouterr().err == f"scripts/gpu: missing: {reason}\n"
 
 
 def test_missing_and_broken_wheels_are_reported(tmp_path: Path) -> None:
@@ -124,7 +125,20 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     (tmp_path / "tests").mkdir()
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = cuda\n")
+    for name, value in {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "pytest_timeout"}.items():
+        monkeypatch.setenv(name, value)  # importing all of its plug-ins takes pytest longer than the tests
     return module
+
+
+@pytest.fixture
+def _asked_in_forks(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask a process that has imported torch."""
+
+    def asked(code: str, environment: dict[str, str]) -> tuple[int, str, str]:
+        done = python(code, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    monkeypatch.setattr(gpu, "asked", asked)
 
 
 def part(gpu: Any, name: str, seconds: float = 60, device: str = "cpu") -> dict[str, Any]:
@@ -149,7 +163,7 @@ def test_tests_pass_fail_crash_or_do_not_end(gpu: Any) -> None:
     }
     for name, text in more.items():
         (gpu.ROOT / "tests" / f"test_{name}.py").write_text(MARKED + text)
-    found = part(gpu, "tests", 20)
+    found = part(gpu, "tests", 10)
     assert found["passed"] == 3
     assert found["tests_failed"] == ["tests/test_bad.py::test_bad"]
     crashed, slow = found["unfinished"]
