@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -88,30 +89,31 @@ def test_a_script_of_the_shell_is_one_and_names_files_that_are_there(path: Path)
     assert [str(one) for one in paths if not (one.is_dir() or one.with_suffix(".py").exists())] == []
 
 
-DEMO = f"""
-import sys
-sys.path.insert(0, {str(ROOT / "scripts")!r})
-import demo
-demo.CLASSES = 1
-if __name__ == "__main__":
-    demo.main() if sys.argv.pop() == "all" else demo.draw(demo.PHOTOS)
-"""
+def demo_script(directory: Path, call: str, train: int) -> list[str]:
+    """Return a command that draws one class of photos, `train` of them for training, also in spawned processes."""
+    script = directory / "script.py"
+    script.write_text(
+        f"import sys\nsys.path.insert(0, {str(ROOT / 'scripts')!r})\nimport demo\n"
+        f"demo.CLASSES, demo.SPLITS = 1, {{'train': {train}, 'val': 1}}\n"
+        f"if __name__ == '__main__':\n    demo.{call}\n"
+    )
+    return [sys.executable, str(script)]
 
 
 def test_two_demos_at_once_draw_the_photos_once(tmp_path: Path) -> None:
     (tmp_path / "demo" / "photos-killed" / "photos").mkdir(parents=True)
-    line = [sys.executable, "-c", DEMO, "photos"]
+    line = demo_script(tmp_path, "draw(demo.PHOTOS)", 3)
     runs = [subprocess.Popen(line, cwd=tmp_path, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     said = [run.communicate()[0] for run in runs]
     assert [run.returncode for run in runs] == [0, 0]
     assert "".join(said).count("Drawing") == 1
     assert [path.name for path in (tmp_path / "demo").iterdir()] == ["photos"]
-    assert len(list((tmp_path / "demo" / "photos").glob("*/class_00/*"))) == 48
+    assert len(list((tmp_path / "demo" / "photos").glob("*/class_00/*"))) == 4
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Ctrl-C is a signal elsewhere")
 def test_ctrl_c_ends_the_demo_with_a_line_and_leaves_nothing(tmp_path: Path) -> None:
-    line = [sys.executable, "-c", DEMO, "all"]
+    line = demo_script(tmp_path, "main()", 100)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(line, cwd=tmp_path, start_new_session=True, **pipes) as run:  # type: ignore[call-overload]
         assert run.stdout.read(7) == "Drawing"
@@ -128,6 +130,8 @@ def test_ctrl_c_while_the_environment_is_made_is_a_line(tmp_path: Path) -> None:
     pipes = {"stderr": subprocess.PIPE, "text": True, "start_new_session": True}
     with subprocess.Popen(line, cwd=ROOT, env=environment, **pipes) as run:  # type: ignore[call-overload]
         assert run.stderr.readline().startswith("Making the environment")
+        while not (tmp_path / "venv").exists():  # before, the shell would wait for all that Python makes
+            time.sleep(0.01)
         os.killpg(run.pid, signal.SIGINT)
         _, errors = run.communicate()
     assert run.returncode == 130
