@@ -30,34 +30,32 @@ MOST_BYTES = 500_000
 needs_example = pytest.mark.skipif(not EXAMPLE.exists(), reason="needs the repository's examples")
 
 
-def executed(notebook: Any, directory: Path, *options: str) -> Any:
+def executed(notebook: Any, directory: Path, *options: str, **variables: str) -> Any:
     """Run the cells of a notebook by nbconvert, in a kernel of this Python, and return the notebook."""
     for needed in ("nbconvert", "ipykernel"):
         pytest.importorskip(needed, reason="notebooks are run by nbconvert: pip install nbconvert ipykernel")
     path = directory / "cells.ipynb"
     path.write_text(json.dumps(notebook), "utf-8")
     line = [sys.executable, "-m", "nbconvert", "--execute", "--to", "notebook", "--inplace", *options, str(path)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), **variables}
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(path.read_text("utf-8"))
 
 
-def of_cells(sources: list[str]) -> Any:
-    """Return a notebook with cells of code."""
-    cells = [
+def cells_of(sources: list[str]) -> list[Any]:
+    """Return cells of code, each of which may fail."""
+    return [
         {
             "cell_type": "code",
             "id": str(number),
-            "metadata": {},
+            "metadata": {"tags": ["raises-exception"]},
             "source": source,
             "outputs": [],
             "execution_count": None,
         }
         for number, source in enumerate(sources)
     ]
-    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    return {"nbformat": 4, "nbformat_minor": 5, "metadata": {"kernelspec": kernel}, "cells": cells}
 
 
 def outputs(notebook: Any) -> list[list[Any]]:
@@ -114,18 +112,6 @@ def test_the_example_is_committed_with_its_output() -> None:
     assert_shows(notebook)
 
 
-@needs_example
-def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    notebook = json.loads(EXAMPLE.read_text("utf-8"))
-    drawing = next(joined(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code")
-    with monkeypatch.context() as smaller:  # photos that the example finds, and does not draw again
-        smaller.chdir(tmp_path)
-        smaller.setattr(photos, "draw_imagefolder", functools.partial(draw_imagefolder, size=(75, 100)))
-        exec(drawing, {})
-    assert_shows(executed(notebook, tmp_path))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["cells.ipynb", "first_look"]
-
-
 MISTAKES = {
     "a path that is not there": 'packer.convert("missing", "x.lmdb")',
     "no pack": 'packer.open_dataset("tree/class_00/0000.jpg")',
@@ -158,27 +144,53 @@ with urllib.request.urlopen(viewer.url) as page:
     print(page.headers["Content-Security-Policy"])
 """
 VIEWER = [VIEW, "viewer", "viewer.close()\nviewer"]
+SEEN = 'print("a browser was opened:", os.path.exists("seen"))'
+KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 
 
 @pytest.fixture(scope="module")
-def cells(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
-    """Return the outputs of mistakes, a bug and a viewer, in one kernel, which takes long to start."""
-    directory = tmp_path_factory.mktemp("cells")
-    draw_imagefolder(directory / "tree", classes=2, per_class=4, size=(48, 64))
-    browser = directory / "browser.py"
-    browser.write_text(f"open({str(directory / 'seen')!r}, 'w')")
-    begin = f'import os, packer\nos.environ["BROWSER"] = "{sys.executable} {browser} %s"\n'
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, list[Any], Path]:
+    """Run the example, then mistakes, a bug and a viewer, in one kernel, which takes long to start.
+
+    Returns
+    -------
+    example : notebook
+    others : list of the outputs of each cell that follows
+    directory : Path
+        Where the example ran.
+    """
+    directory, other = tmp_path_factory.mktemp("example"), tmp_path_factory.mktemp("cells")
+    notebook = {"nbformat": 4, "nbformat_minor": 5, "metadata": {"kernelspec": KERNEL}, "cells": []}
+    if EXAMPLE.exists():
+        notebook = json.loads(EXAMPLE.read_text("utf-8"))
+        drawing = next(joined(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code")
+        with pytest.MonkeyPatch.context() as smaller:  # photos that the example finds, and does not draw again
+            smaller.chdir(directory)
+            smaller.setattr(photos, "draw_imagefolder", functools.partial(draw_imagefolder, size=(75, 100)))
+            exec(drawing, {})
+    draw_imagefolder(other / "tree", classes=2, per_class=4, size=(48, 64))
+    browser = other / "browser.py"
+    browser.write_text(f"open({str(other / 'seen')!r}, 'w')")
+    begin = f"import os, packer\nos.chdir({str(other)!r})\n"
     begin += '_ = packer.convert("tree", "photos.lmdb")\ndataset = packer.open_dataset("photos.lmdb")'
-    sources = [begin, *MISTAKES.values(), BUG, *VIEWER, SEEN]
-    first, *others = outputs(executed(of_cells(sources), directory, "--allow-errors"))
+    count = len(notebook["cells"])
+    notebook["cells"] += cells_of([begin, *MISTAKES.values(), BUG, *VIEWER, SEEN])
+    done = executed(notebook, directory, BROWSER=f"{sys.executable} {browser} %s")
+    example, rest = ({**done, "cells": cells} for cells in (done["cells"][:count], done["cells"][count:]))
+    first, *others = outputs(rest)
     assert first == []
-    return others
+    return example, others, directory
 
 
-SEEN = 'print("a browser was opened:", os.path.exists("seen"))'
+@needs_example
+def test_the_example_runs(run: tuple[Any, list[Any], Path]) -> None:
+    example, _, directory = run
+    assert_shows(example)
+    assert sorted(path.name for path in directory.iterdir()) == ["cells.ipynb", "first_look"]
 
 
-def test_a_mistake_is_one_readable_error_and_a_bug_keeps_its_traceback(cells: list[list[Any]]) -> None:
+def test_a_mistake_is_one_readable_error_and_a_bug_keeps_its_traceback(run: tuple[Any, list[Any], Path]) -> None:
+    _, cells, _ = run
     *mistakes, bug = cells[: len(MISTAKES) + 1]
     for (name, line), (error,) in zip(MISTAKES.items(), mistakes, strict=True):
         text = re.sub(r"\x1b\[[\d;]*m", "", shown(error))
@@ -191,7 +203,8 @@ def test_a_mistake_is_one_readable_error_and_a_bug_keeps_its_traceback(cells: li
     assert "division by zero" in shown(bug[0])
 
 
-def test_a_viewer_of_a_notebook_may_be_shown_within_it_and_opens_no_browser(cells: list[list[Any]]) -> None:
+def test_a_viewer_of_a_notebook_may_be_shown_within_it_and_opens_no_browser(run: tuple[Any, list[Any], Path]) -> None:
+    _, cells, _ = run
     (policy,), (shown_one,), (closed,), (seen,) = cells[len(MISTAKES) + 1 :]
     assert "frame-ancestors http://127.0.0.1:* http://localhost:*" in shown(policy)
     assert "<iframe" in joined(shown_one["data"]["text/html"])
