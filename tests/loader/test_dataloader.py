@@ -481,7 +481,7 @@ def order(kind: str, length: int) -> dict[str, Any]:
 KINDS = ["in order", "shuffled", "a list", "by weights", "one of packer's", "batches of a list", "batches of a sampler"]
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_lengths_labels_and_generators_are_torchs(pack: Path, data: st.DataObject) -> None:
     """For any dataset, order and number of workers; the generators' states are compared after each batch."""

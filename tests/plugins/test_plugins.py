@@ -153,11 +153,12 @@ def test_broken_packages_warn_and_break_nothing_else(site: Path, toy: Path, tmp_
 
 def test_a_class_that_cannot_be_imported_is_refused_by_name(site: Path, toy: Path, tmp_path: Path) -> None:
     (site / "toypack" / "container.py").write_text("import no_such_library\n")
-    result = packer_of(site, "convert", toy, tmp_path / "made.lmdb")
-    assert result.returncode != 0
-    assert "the container toy (of toypack 1.0) cannot be imported" in result.stderr
-    assert "no_such_library" in result.stderr
-    assert packer_of(site, "convert", tmp_path / "tree", tmp_path / "tree.lmdb").returncode == 0
+    commands = [["convert", toy, tmp_path / "made.lmdb"], ["convert", tmp_path / "tree", tmp_path / "tree.lmdb"]]
+    (refused, _, errors), (converted, _, _) = packer_of_many(site, commands)
+    assert refused != 0
+    assert "the container toy (of toypack 1.0) cannot be imported" in errors
+    assert "no_such_library" in errors
+    assert converted == 0
 
 
 def test_a_container_that_fails_at_recognising_is_passed_over(site: Path, toy: Path, tmp_path: Path) -> None:
