@@ -393,6 +393,7 @@ def test_processes_of_which_one_cannot_be_started_leave_none_behind() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     Processes(owner, settings, 0).close()  # imports all modules that are needed
     before, refused = {child.pid for child in workers()}, 0
+    gc.freeze()  # what is there already, which would take each collection long
     first = os.dup(0)  # with lower limits no file can be opened
     os.close(first)
     for limit in range(first, 999):  # a process takes several files, so some limits let one or two processes start
@@ -408,6 +409,7 @@ def test_processes_of_which_one_cannot_be_started_leave_none_behind() -> None:
             assert {child.pid for child in workers()} == before
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    gc.unfreeze()
     assert refused > 6
 
 
