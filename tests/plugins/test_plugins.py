@@ -120,7 +120,7 @@ def test_the_package_of_the_page_conforms(site: Path) -> None:
     assert result.returncode == 0, result.stdout[-4000:]
     passed = re.search(r"([0-9]+) passed", result.stdout)
     assert passed is not None
-    assert int(passed[1]) > 80
+    assert int(passed[1]) > 60
 
 
 BROKEN = {

@@ -74,13 +74,18 @@ class PackCase:
         return draw_samples([1, 100, 2021, 2022, 2023, 4079, 4080, 4081, 8176, 8177, 30_000, 7, 500, 1, 2000] * 2)
 
     @pytest.fixture
-    def reader(self, samples: list[Sample], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-        """An open pack of `samples`, which is written once for all tests of a class: they only read it."""
+    def pack(self, samples: list[Sample], tmp_path_factory: pytest.TempPathFactory) -> Path:
+        """The path of a pack of `samples`, which is written once for all tests of a class: they only read it."""
         path = tmp_path_factory.getbasetemp() / f"read-{type(self).__name__}{self.row.suffixes[0]}"
         if path not in _written:
             self.write(path, samples)
             _written.add(path)
-        with self.open(path) as reader:
+        return path
+
+    @pytest.fixture
+    def reader(self, pack: Path) -> Iterator[Reader]:
+        """The opened `pack`."""
+        with self.open(pack) as reader:
             yield reader
 
     @property
@@ -367,8 +372,8 @@ class SharingConformance(PackCase):
             assert (copy.path, copy.check) == (reader.path, reader.check)
             assert_holds(copy, samples)
 
-    def test_two_readers_do_not_disturb_each_other(self, reader: Reader, samples: list[Sample]) -> None:
-        with self.open(Path(reader.path)) as other:
+    def test_two_readers_do_not_disturb_each_other(self, pack: Path, reader: Reader, samples: list[Sample]) -> None:
+        with self.open(pack) as other:
             for index, sample in enumerate(samples):
                 assert bytes(reader.read(index)) == bytes(other.read(index)) == sample.data
         assert_holds(reader, samples)
