@@ -90,8 +90,8 @@ def _free_memory() -> int:
 
 @pytest.hookimpl(wrapper=True, optionalhook=True)
 def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
-    """Use one worker more than CPUs: while a test waits for a program, a disk or a clock, another one runs."""
-    return (yield) + ("PYTEST_XDIST_AUTO_NUM_WORKERS" not in os.environ)
+    """Use two workers more than CPUs: while tests wait for a program, a disk or a clock, others run."""
+    return (yield) + (0 if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else 2)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
