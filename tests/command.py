@@ -62,8 +62,8 @@ def python(
     """Run Python code in another process; if the system can fork, packer and torch are already imported there.
 
     The code runs as with ``python -c CODE ARGUMENTS``, but without the time for the imports, which is longer than that
-    of most code. A path is a script, which runs as with ``python SCRIPT ARGUMENTS``. A test of imports, of a process's
-    memory or of the start of Python needs a process of its own.
+    of most code. A path is a script, which runs as with ``python SCRIPT ARGUMENTS``. A test of imports, of all
+    memory of a process or of the start of Python needs a process of its own.
 
     Raises
     ------
@@ -152,7 +152,7 @@ def _command_server(powerless: bool, torch: bool) -> CommandServer | None:
     if not hasattr(os, "fork") or _read_by_python() != _READ_BY_SERVERS:
         return None
     key = powerless, torch
-    if key not in _servers:
+    if key not in _servers or not _servers[key].alive:
         _servers[key] = CommandServer(_line(powerless), torch)
         atexit.register(_servers[key].close)
     return _servers[key]

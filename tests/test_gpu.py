@@ -135,7 +135,7 @@ def _asked_in_forks(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask a process that has imported torch."""
 
     def asked(code: str, environment: dict[str, str]) -> tuple[int, str, str]:
-        done = python(code, check=False)
+        done = python(code, environment=environment, check=False)
         return done.returncode, done.stdout, done.stderr
 
     monkeypatch.setattr(gpu, "asked", asked)

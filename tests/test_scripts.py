@@ -130,8 +130,8 @@ def test_ctrl_c_while_the_environment_is_made_is_a_line(tmp_path: Path) -> None:
     pipes = {"stderr": subprocess.PIPE, "text": True, "start_new_session": True}
     with subprocess.Popen(line, cwd=ROOT, env=environment, **pipes) as run:  # type: ignore[call-overload]
         assert run.stderr.readline().startswith("Making the environment")
-        while not (tmp_path / "venv").exists():  # before, the shell would wait for all that Python makes
-            time.sleep(0.01)
+        while not (tmp_path / "venv").exists() and run.poll() is None:
+            time.sleep(0.01)  # before Python runs, the shell would wait for all that Python makes
         os.killpg(run.pid, signal.SIGINT)
         _, errors = run.communicate()
     assert run.returncode == 130

@@ -121,6 +121,7 @@ def test_messages_name_options_that_there_are() -> None:
         "--force-reinstall",
         "--no-deps",
     }  # of Docker, SLURM, nvidia-smi and pip
+    assert len(named & known) > 50
     assert named - known - of_others - {"--help", "--version", "--faults", "--no-"} == set()
 
 
@@ -128,7 +129,9 @@ def _strings(value: Any) -> Iterator[str]:
     """Yield all strings of compiled code; Python keeps it in a file, so that reading it takes less than parsing."""
     if isinstance(value, str):
         yield value
-    for inner in value.co_consts if isinstance(value, CodeType) else value if isinstance(value, tuple) else ():
+    if isinstance(value, CodeType):
+        value = value.co_consts
+    for inner in value if isinstance(value, tuple | frozenset) else ():
         yield from _strings(inner)
 
 

@@ -173,7 +173,7 @@ VALUES: dict[str, list[Any]] = {
     "sample": [1],
     "where": ["label == 0"],
 }
-"""Values of the options that are no flags; those that name a file are paths below the test's directory."""
+"""Values of the options that are no flags; those that name a file are paths below the source's directory."""
 
 ANYWAY = {
     "no_metadata": {"tree", "tree with files", "images", "table", "table of lines", "coco", "voc", "yolo"},

@@ -360,7 +360,7 @@ def test_exif_applied(output: str, codec: str, name: str, packs: Packs, odd_tree
 @pytest.mark.usefixtures("quick_spawn")
 @pytest.mark.parametrize(
     ("name", "method"),
-    [*(("lmdb", method) for method in START_METHODS), *((name, QUICK_METHODS[-1]) for name in ("hdf5", "pth"))],
+    [*(("lmdb", method) for method in START_METHODS), *((name, QUICK_METHODS[0]) for name in ("hdf5", "pth"))],
 )
 def test_data_loader_with_workers(name: str, method: str, packs: Packs, photo_tree: Path) -> None:
     """Two datasets of the parent have read the pack before the workers start; the workers live for two epochs."""

@@ -398,13 +398,10 @@ def test_damage_to_an_open_pack_is_an_error_and_no_signal(
     pack, work = made(kind), tmp_path / "work"
     if kind == "lmdb" and held:
         more = [(damage, False) for damage in DAMAGES if damage not in FEW_DAMAGES]
-        rounds = dict.fromkeys(SUBJECTS, FEW_ROUNDS) | {"fields": ROUNDS}
-        rounds |= dict.fromkeys(FEW, (*ROUNDS, *more))
+        rounds = {subject: [*ROUNDS, *more] if subject in FEW else ROUNDS for subject in SUBJECTS}
     # Datasets and Loaders use readers. Those for layouts of other tools have one base class.
     elif kind in LAYOUTS:
         rounds = {"reader": FEW_ROUNDS}
-    elif held:
-        rounds = {"reader": ROUNDS, "dataset": FEW_ROUNDS[:1], "loader": FEW_ROUNDS[1:]}
     else:
         rounds = {"reader": ROUNDS, **dict.fromkeys(("dataset", "loader"), FEW_ROUNDS)}
     status, seen = in_a_fork(lambda: ask_all(kind, pack, work, rounds))

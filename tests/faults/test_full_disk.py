@@ -190,13 +190,13 @@ class Failing:
     """Makes a system call fail from the n-th time on, as if the disk were gone."""
 
     def __init__(self, at: int) -> None:
-        self._left = at
+        self._at, self.count = at, 0
         self.failed = False
 
     def wrapped(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*arguments: Any) -> Any:
-            self._left -= 1
-            if self._left < 0:
+            self.count += 1
+            if self.count > self._at:
                 self.failed = True
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
             return call(*arguments)
@@ -225,6 +225,7 @@ def failure_of(action: Callable[[], object]) -> str:
     return ""
 
 
+_NEVER = sys.maxsize
 RARE = ("pwritev", "ftruncate", "replace")
 CALLS = ("writev", "write", "fsync", *RARE)
 
@@ -250,10 +251,8 @@ def test_a_disk_that_fails(  # noqa: PLR0917
         monkeypatch.setattr(files, "_KNOWN", hasattr(os, "pwritev"))
     if call == "write":  # as on a system without writev
         monkeypatch.delattr(os, "writev", raising=False)
-    failures = 0
-    # The steps differ, because calls of a few kinds take turns.
-    some = itertools.accumulate(itertools.cycle((2, 3)), initial=0)
-    for at in itertools.count() if call in RARE or sweep > 1 else some:
+
+    def attempt(at: int) -> tuple[Failing, str]:
         if path.is_dir():
             shutil.rmtree(path)
         (shutil.copytree if earlier.is_dir() else shutil.copy)(earlier, path)
@@ -263,7 +262,13 @@ def test_a_disk_that_fails(  # noqa: PLR0917
                 patch.setattr(hdf5, "open", failing.open, raising=False)
             else:
                 patch.setattr(os, call, failing.wrapped(getattr(os, call)))
-            said = failure_of(lambda: convert(imagefolder_source(tree), path, **options))
+            return failing, failure_of(lambda: convert(imagefolder_source(tree), path, **options))
+
+    failures, count = 0, attempt(_NEVER)[0].count
+    # Two steps in turn, because calls of a few kinds take turns; then all of the commit.
+    some = {*itertools.takewhile(lambda at: at < count, itertools.accumulate(itertools.cycle((2, 3)), initial=0))}
+    for at in range(count + 3) if call in RARE or sweep > 1 else sorted(some | {*range(max(0, count - 6), count + 3)}):
+        failing, said = attempt(at)
         if not failing.failed:
             break
         assert str(tmp_path) in said

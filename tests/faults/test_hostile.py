@@ -420,7 +420,7 @@ def test_a_format_that_nobody_knows_is_refused_in_one_line(tmp_path: Path) -> No
 def test_forged_packs_are_refused_or_read(sweep: int) -> None:
     """A short run of ``python -m fuzz.forged``: any format and any command, except ``convert --tiles``."""
     code = "import sys; from fuzz.forged import main; sys.exit(main(sys.argv[1:]))"
-    words = ("--seed", 2, "--count", 20 * sweep, "--without", "convert --tiles")
+    words = ("--seed", 2, "--count", 30 * sweep, "--without", "convert --tiles")
     result = python(code, *words, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
 

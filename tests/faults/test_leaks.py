@@ -51,7 +51,7 @@ def require_no_more(before: tuple[int, int, int]) -> None:
 
 
 @pytest.mark.parametrize("format", SUFFIXES)
-def test_opening_a_hundred_datasets(pack: Path, format: str) -> None:
+def test_opening_many_datasets(pack: Path, format: str) -> None:
     """Every second dataset is closed, the others are garbage."""
 
     def use(number: int) -> None:
@@ -60,10 +60,10 @@ def test_opening_a_hundred_datasets(pack: Path, format: str) -> None:
         if number % 2:
             dataset.reader.close()
 
-    for number in range(30):  # for allocations that happen once
+    for number in range(50):  # for allocations that happen once
         use(number)
     before, memory = held(), process.memory_info().rss
-    count = 100
+    count = 150
     for number in range(count):
         use(number)
     require_no_more(before)

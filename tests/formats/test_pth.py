@@ -34,7 +34,7 @@ ROW = FORMATS["pth"]
 
 class TestPth(FileFormatConformance):
     format = "pth"
-    options = {"shard_size": 20_000}  # noqa: RUF012 - read only
+    options = {"shard_size": 5000}  # noqa: RUF012 - read only
 
 
 class TestPthInOneShard(FileFormatConformance):

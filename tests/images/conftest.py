@@ -56,7 +56,8 @@ def compiled(folder: Path) -> None:
         plain = folder / source.relative_to(native_c).with_suffix(".o")
         plain.parent.mkdir(parents=True, exist_ok=True)
         run("-DPACKER_PLAIN", "-MD", "-c", source, "-o", plain)
-        if FEWER == ["PLAIN"] or "vectors.h" not in plain.with_suffix(".d").read_text():
+        vectors = "vectors.h" in plain.with_suffix(".d").read_text() or "PACKER_PLAIN" in source.read_text()
+        if FEWER == ["PLAIN"] or not vectors:
             return [plain] * len(FEWER)
         fewer = plain.with_suffix(".fewer.o")
         run("-DPACKER_NO_AVX512", *included, "-c", source, "-o", fewer)

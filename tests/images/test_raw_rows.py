@@ -101,7 +101,7 @@ from packer.errors import PackerError
 
 for side, pack in (200, sys.argv[1]), (320, sys.argv[2]):
     with packer.open_dataset(pack, crop=CenterCrop(side), check="never") as dataset:
-        indices, begun = [*range(len(dataset))] * 8, threading.Barrier(3)
+        indices, begun = [*range(len(dataset))] * 8, threading.Barrier(3, timeout=60)
 
         def read() -> None:
             try:

@@ -396,20 +396,21 @@ def test_processes_of_which_one_cannot_be_started_leave_none_behind() -> None:
     gc.freeze()  # what is there already, which would take each collection long
     first = os.dup(0)  # with lower limits no file can be opened
     os.close(first)
-    for limit in range(first, 999):  # a process takes several files, so some limits let one or two processes start
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-        try:
-            Processes(owner, settings, 0).close()
-            break
-        except OSError as error:  # its frames hold the processes that were started
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-            if error.errno != errno.EMFILE:
-                raise
-            refused += 1
-            assert {child.pid for child in workers()} == before
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    gc.unfreeze()
+    try:
+        for limit in range(first, 999):  # a process takes several files, so some limits let one or two processes start
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+            try:
+                Processes(owner, settings, 0).close()
+                break
+            except OSError as error:  # its frames hold the processes that were started
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+                if error.errno != errno.EMFILE:
+                    raise
+                refused += 1
+                assert {child.pid for child in workers()} == before
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        gc.unfreeze()
     assert refused > 6
 
 

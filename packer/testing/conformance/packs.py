@@ -46,7 +46,7 @@ from packer.testing.samples import (
     write_pack,
 )
 
-_written: set[Path] = set()
+_written: dict[type, tuple[list[Sample], Path]] = {}
 
 
 class PackCase:
@@ -76,10 +76,11 @@ class PackCase:
     @pytest.fixture
     def pack(self, samples: list[Sample], tmp_path_factory: pytest.TempPathFactory) -> Path:
         """The path of a pack of `samples`, which is written once for all tests of a class: they only read it."""
-        path = tmp_path_factory.getbasetemp() / f"read-{type(self).__name__}{self.row.suffixes[0]}"
-        if path not in _written:
+        earlier, path = _written.get(type(self), ([], Path()))
+        if earlier != samples:
+            path = tmp_path_factory.mktemp("read") / f"pack{self.row.suffixes[0]}"
             self.write(path, samples)
-            _written.add(path)
+            _written[type(self)] = samples, path
         return path
 
     @pytest.fixture
@@ -101,6 +102,10 @@ class PackCase:
     def open(self, path: Path, *, check: str = "always") -> Reader:
         """Open a pack of this format."""
         return self.row.open_reader()(path, check=check)
+
+    def _own_name(self, name: str) -> str:
+        """Return the name of a pack that all tests of this class share, but no other class."""
+        return f"{name}-{type(self).__module__}-{type(self).__qualname__}{self.row.suffixes[0]}"
 
     def require_same(self, path: Path, other: Path) -> None:
         """Assert that two packs are equal in everything that a reader returns."""
@@ -536,11 +541,13 @@ class FilePackConformance(PackConformance):
         self, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
     ) -> None:
         more = data.draw(st.booleans(), "whether there are fields")
-        path = tmp_path_factory.getbasetemp() / f"changed-{self.format}-{more}{self.row.suffixes[0]}"
+        path = tmp_path_factory.getbasetemp() / self._own_name(f"changed-{more}")
         samples = draw_samples([10, 3000, 50, 1])
         samples = with_values(samples) if more else samples
         if not path.exists():
             self.write(path, samples)
+            with self.open(path) as reader:
+                assert_holds(reader, samples)
         file = data.draw(st.sampled_from([file for file in files_of(path) if file.stat().st_size]))
         original = file.read_bytes()
         # Not in the middle of runs of zeros, which are padding, so that many changes are in other bytes.
@@ -627,7 +634,7 @@ class FilePackConformance(PackConformance):
     @given(body=st.binary(max_size=300))
     def test_files_that_begin_like_packs(self, body: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
         folder = tmp_path_factory.getbasetemp()
-        pack, foreign = (folder / f"{name}-{self.format}{self.row.suffixes[0]}" for name in ("begins", "like"))
+        pack, foreign = (folder / self._own_name(name) for name in ("begins", "like"))
         if not pack.exists():
             self.write(pack, draw_samples([10, 3000]))
         beginning = files_of(pack)[-1].read_bytes()[:64]
