@@ -130,10 +130,10 @@ def test_boxes_that_are_resized_with_their_images_load_no_torch(tmp_path: Path) 
 
 
 class Content(NamedTuple):
-    """What tests ask of a module."""
+    """The facts about a module that the tests compare."""
 
     imports: list[tuple[str, bool]]
-    """What it imports anywhere in it, and whether only type checkers see that."""
+    """Each import in the module, and whether only type checkers see it."""
     classes: list[str]
     lines: list[tuple[str, int]]
     """Its functions, and how many lines each has."""
